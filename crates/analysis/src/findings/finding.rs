@@ -10,6 +10,10 @@ use snapshot::{Bytes, FrameId, StackId};
 pub enum FindingKind {
     /// Memory accumulates step after step.
     Leak,
+    /// Memory accumulated for a while and has stayed level since.
+    RetainedGrowth,
+    /// Each step needs more than the one before.
+    RisingPeak,
     /// Reserved memory that the program cannot use.
     Fragmentation,
     /// A few steps need far more than the others.
@@ -127,6 +131,20 @@ pub(super) static KINDS: &[FindingRow] = &[
         title: "leak",
         absence: Absence::StepsWithoutLeak,
         focus: Focus::Growth,
+        ..DEFAULT
+    },
+    FindingRow {
+        kind: FindingKind::RetainedGrowth,
+        name: "retained_growth",
+        title: "retained growth",
+        focus: Focus::Growth,
+        ..DEFAULT
+    },
+    FindingRow {
+        kind: FindingKind::RisingPeak,
+        name: "rising_peak",
+        title: "rising peak",
+        count_noun: "step",
         ..DEFAULT
     },
     FindingRow {
@@ -309,9 +327,9 @@ pub struct Finding {
     pub details: Vec<String>,
     /// Memory that the finding is about, in bytes.
     pub bytes: Bytes,
-    /// Bytes per step, for leaks.
+    /// Bytes per step, for what grows.
     pub bytes_per_step: Option<Bytes>,
-    /// Whether it still grows, for leaks.
+    /// Whether it still grows, for leaks and retained growth.
     pub trend: Option<Trend>,
     /// Number of things that it is about; [`FindingKind::count_noun`] names them.
     pub count: u64,

@@ -14,6 +14,8 @@ const MIN_BYTES: Bytes = Bytes(128 << 20);
 const MIN_SHARE: f64 = 0.15;
 const MEDIUM_BYTES_AND_SHARE: (Bytes, f64) = (Bytes(256 << 20), 0.25);
 const HIGH_BYTES_AND_SHARE: (Bytes, f64) = (Bytes(1 << 30), 0.4);
+/// Share of the card below which reserved memory keeps nobody from anything.
+const MAX_HARMLESS_SHARE: f64 = 0.5;
 /// Lines that are named as holding segments.
 const MAX_LINES: usize = 3;
 /// Smaller free blocks are not listed.
@@ -22,6 +24,8 @@ const MIN_FREE_BLOCK_BYTES: Bytes = Bytes(1 << 20);
 /// Reserved memory that was never needed, in numbers.
 pub(super) struct FragmentationFacts {
     severity: Severity,
+    /// The card, where a recorder noted its size and it has room for far more than was reserved.
+    roomy_card: Option<Bytes>,
     /// The event that last reserved a large segment.
     event: usize,
     reserved: Bytes,
@@ -91,8 +95,10 @@ pub(super) fn measure(model: &RunModel<'_>) -> Option<FragmentationFacts> {
     let pins = pins(model, &regions);
     let reservations = reservations(model);
     let site = pins.first().and_then(|pin| pin.line.frame).or(reservations.last_line);
+    let roomy_card = roomy_card(model);
     Some(FragmentationFacts {
-        severity: severity(lost, ratio),
+        severity: if roomy_card.is_some() { Severity::Low } else { severity(lost, ratio) },
+        roomy_card,
         event,
         reserved,
         used: model.active_peak(),
@@ -109,6 +115,15 @@ pub(super) fn measure(model: &RunModel<'_>) -> Option<FragmentationFacts> {
         is_complete: history.complete,
         at_end: (history.end, free(history, &layout(history, &model.step_peaks, history.len()))),
     })
+}
+
+/// The card, if most of it was never reserved and no allocation failed.
+fn roomy_card(model: &RunModel<'_>) -> Option<Bytes> {
+    let history = &model.device.history;
+    let gpu = model.device.recording.gpu(history.device)?;
+    let size = gpu.limit.or(gpu.total)?;
+    let is_roomy = share(history.reserved_peak.bytes, size) < MAX_HARMLESS_SHARE;
+    (is_roomy && model.step_peaks.ooms.is_empty()).then_some(size)
 }
 
 fn severity(lost: Bytes, ratio: f64) -> Severity {
@@ -195,7 +210,10 @@ fn reservations(model: &RunModel<'_>) -> Reservations {
 pub(super) fn describe(facts: &FragmentationFacts) -> Finding {
     let FragmentationFacts { reserved, used, lost, free, .. } = facts;
     let share = percent(facts.share);
-    let reason = format!("{share} of the reserved memory was never needed at one time");
+    let reason = match facts.roomy_card {
+        Some(size) => format!("this {size} device has room for more than twice what was reserved"),
+        None => format!("{share} of the reserved memory was never needed at one time"),
+    };
     let summary = format!(
         "{reserved} was reserved, but at most {used} was ever in use at one time: {lost} ({share}) is \
          fragmentation"
@@ -219,6 +237,9 @@ pub(super) fn describe(facts: &FragmentationFacts) -> Finding {
 fn details(facts: &FragmentationFacts) -> Vec<String> {
     let FragmentationFacts { free, reservations, .. } = facts;
     let mut details = Vec::new();
+    details.extend(facts.roomy_card.map(|size| {
+        format!("it costs nothing here: this {size} device has room for more than twice what was reserved")
+    }));
     details.extend(facts.request.as_ref().map(|(requested, line)| {
         format!(
             "the last large `cudaMalloc` served a request of {requested}{} while {} was free in {}, the \

@@ -3,6 +3,7 @@
 use super::finding::{EvidenceValue, Finding, FindingKind, Severity};
 use super::leak_kind::LeakKind;
 use super::line::NamedSite;
+use crate::run::categories::Category;
 use crate::run::growth::{GrowingSite, GrowingSites, Trend};
 use crate::run::holders::Held;
 use crate::run::model::RunModel;
@@ -79,6 +80,28 @@ enum Outlook {
     Fills,
 }
 
+impl LeakFacts {
+    /// What has stopped growing is no leak: most often a cache that has been filled.
+    fn finding_kind(&self) -> FindingKind {
+        match self.trend {
+            Trend::Growing => FindingKind::Leak,
+            Trend::Stopped => FindingKind::RetainedGrowth,
+        }
+    }
+
+    fn fix(&self) -> String {
+        let line = self.lines.first().map_or("that line", |line| line.line.or("that line"));
+        let fix = match &self.held {
+            Some(held) => held.advice.clone(),
+            None => self.kind.fix(line, self.is_cpu),
+        };
+        match self.trend {
+            Trend::Growing => fix,
+            Trend::Stopped => format!("nothing, if this is a cache that is meant to be there; otherwise {fix}"),
+        }
+    }
+}
+
 /// Measures all leaks of a run.
 pub(super) fn measure(model: &RunModel<'_>) -> Leaks {
     let GrowingSites { sites, bounds } = &model.growing_sites;
@@ -115,9 +138,20 @@ fn measure_one(model: &RunModel<'_>, cluster: &SiteCluster<'_>, bounds: usize) -
         left if left < HIGH_STEPS_LEFT => (Severity::High, Outlook::Fills),
         _ => (Severity::Medium, Outlook::Fills),
     };
-    let lines = lines(model, &cluster.sites, bounds);
+    let mut lines = lines(model, &cluster.sites, bounds);
+    let held = model.device.held(lines.iter().flat_map(|line| &line.allocations).map(|&row| row as usize));
+    if held.as_ref().is_some_and(|held| held.is_gradient_cycle) {
+        // Here everything follows from the `backward()`.
+        lines.sort_by_key(|line| !line.has_backward);
+    }
     let first = lines.first().map_or(&[][..], |line| &line.allocations);
     let in_backward = lines.first().is_some_and(|line| line.in_backward);
+    let kind = LeakKind::of(model, cluster, in_backward, held.as_ref());
+    let is_input = |&row: &u32| model.categories.of(row as usize) == Category::Input;
+    if kind == LeakKind::Grows && first.iter().all(is_input) {
+        // The input of the step that runs: it is larger each time, and the one before is gone.
+        return None;
+    }
     Some(LeakFacts {
         severity,
         trend: cluster.trend,
@@ -133,10 +167,10 @@ fn measure_one(model: &RunModel<'_>, cluster: &SiteCluster<'_>, bounds: usize) -
         room,
         steps_left,
         module: model.common_module(first.iter().map(|&row| row as usize)),
-        kind: LeakKind::of(model, cluster, in_backward),
+        kind,
         doubt: first.first().filter(|_| in_backward).and_then(|&row| model.doubt_in_backward(row as usize)),
         is_cpu: model.device.is_cpu(),
-        held: model.device.held(lines.iter().flat_map(|line| &line.allocations).map(|&row| row as usize)),
+        held,
         lines,
     })
 }
@@ -225,28 +259,36 @@ struct LeakLine {
     blocks: u64,
     /// It follows from another line: the gradient or the optimizer state of a parameter made there.
     follows: bool,
+    /// All of it, or some of it, is allocated inside the `backward()` of the line.
     in_backward: bool,
+    has_backward: bool,
     /// Rows of [`snapshot::History::allocations`].
     allocations: Vec<u32>,
 }
 
 /// The lines of a leak, the one to look at first.
 fn lines(model: &RunModel<'_>, sites: &[&GrowingSite], bounds: usize) -> Vec<LeakLine> {
-    let mut lines: FxHashMap<(Option<FrameId>, bool), LeakLine> = FxHashMap::default();
+    let mut lines: FxHashMap<Option<FrameId>, LeakLine> = FxHashMap::default();
     for site in sites {
-        let run = site.module.and_then(|module| model.device.modules.line(module));
+        let first = site.allocations.first().and_then(|&row| {
+            model.device.history.allocations[row as usize].alloc_event()
+        });
+        let run = site.module.zip(first).and_then(|(module, event)| model.device.modules.line(module, event));
         let frame = run.or_else(|| model.frame_of(site.stack));
         let follows = site.in_backward || model.device.roles.of(site.stack).optimizer;
-        let line = lines.entry((frame, site.in_backward)).or_insert_with(|| LeakLine {
+        let line = lines.entry(frame).or_insert_with(|| LeakLine {
             line: NamedSite::new(model, frame),
             stack: site.stack,
             pace: 0.0,
             bytes: 0,
             blocks: 0,
             follows: true,
-            in_backward: site.in_backward,
+            in_backward: true,
+            has_backward: false,
             allocations: Vec::new(),
         });
+        line.in_backward &= site.in_backward;
+        line.has_backward |= site.in_backward;
         line.allocations.extend(&site.allocations);
         line.pace += site.pace(bounds);
         line.bytes = line.bytes.saturating_add(site.bytes());
@@ -263,15 +305,15 @@ fn lines(model: &RunModel<'_>, sites: &[&GrowingSite], bounds: usize) -> Vec<Lea
     lines
 }
 
-/// The memory that a leak will fill.
-struct Room {
-    size: Bytes,
-    name: String,
+/// The memory that growth will fill.
+pub(super) struct Room {
+    pub(super) size: Bytes,
+    pub(super) name: String,
 }
 
 impl Room {
     /// The room that a failed allocation met, if the leak has a part in that; otherwise the next common size.
-    fn of(model: &RunModel<'_>, leaked: Bytes) -> Room {
+    pub(super) fn of(model: &RunModel<'_>, leaked: Bytes) -> Room {
         let reserved = model.device.history.reserved_peak.bytes;
         if !model.step_peaks.ooms.is_empty() && share(leaked, reserved) >= 0.1 {
             return Room { size: reserved, name: "the memory that this process may use".to_owned() };
@@ -292,11 +334,6 @@ impl Room {
 /// The finding in words.
 pub(super) fn describe(facts: &LeakFacts) -> Finding {
     let site = facts.lines.first().and_then(|line| line.line.frame);
-    let line = facts.lines.first().map_or("that line", |line| line.line.or("that line"));
-    let fix = match &facts.held {
-        Some(held) => held.advice.clone(),
-        None => facts.kind.fix(line, facts.is_cpu),
-    };
     let reason = reason(facts);
     Finding {
         bytes_per_step: Some(Bytes(facts.pace.round() as u64)),
@@ -305,11 +342,11 @@ pub(super) fn describe(facts: &LeakFacts) -> Finding {
         site,
         module: facts.module,
         details: details(facts, &reason),
-        fix,
+        fix: facts.fix(),
         caveats: caveats(facts, site),
         evidence: evidence(facts),
         held: facts.held.clone(),
-        ..Finding::new(FindingKind::Leak, facts.severity, reason, summary(facts), facts.bytes)
+        ..Finding::new(facts.finding_kind(), facts.severity, reason, summary(facts), facts.bytes)
     }
 }
 
@@ -332,7 +369,7 @@ fn summary(facts: &LeakFacts) -> String {
     let LeakFacts { bytes, rises, since, steps, .. } = facts;
     let since_words = if *since > 1 { format!(" since step {}", since + 1) } else { String::new() };
     if facts.trend == Trend::Stopped {
-        return format!("retained growth: {bytes} in {rises} steps{since_words}; it no longer grows");
+        return format!("{bytes} accumulated in {rises} steps{since_words} and stayed; it no longer grows");
     }
     let rhythm = if *rises == steps - since {
         "per step".to_owned()
@@ -354,8 +391,12 @@ fn details(facts: &LeakFacts, reason: &str) -> Vec<String> {
             .take(MAX_LINES)
             .map(|line| {
                 let name = line.line.or("lines that were not recorded");
-                let backward = if line.in_backward { "backward of " } else { "" };
-                format!("{backward}{name} ({})", percent(line.bytes as f64 / facts.bytes.0.max(1) as f64))
+                let (backward, and) = match (line.in_backward, line.has_backward) {
+                    (true, _) => ("backward of ", ""),
+                    (false, true) => ("", " and its backward"),
+                    (false, false) => ("", ""),
+                };
+                format!("{backward}{name}{and} ({})", percent(line.bytes as f64 / facts.bytes.0.max(1) as f64))
             })
             .collect();
         let more = match facts.lines.len().saturating_sub(MAX_LINES) {

@@ -2,6 +2,7 @@
 
 use super::leak::SiteCluster;
 use crate::run::growth::GrowingSite;
+use crate::run::holders::Held;
 use crate::run::model::RunModel;
 
 /// What is being kept.
@@ -19,6 +20,8 @@ pub(crate) enum LeakKind {
     Tensors,
     /// What `backward()` made.
     Gradients,
+    /// Parameters and gradients that refer to each other.
+    GradientCycle,
     /// Whole models, or parameters without optimizer state.
     Models,
     /// Parameters and the optimizer's state for them.
@@ -35,8 +38,14 @@ const MIN_BLOCKS_OF_GRAPH: f64 = 6.0;
 const SCALAR_BLOCK_BYTES: u64 = 512;
 
 impl LeakKind {
-    /// `in_backward` says whether the line named first is the call of a `backward()`.
-    pub(crate) fn of(model: &RunModel<'_>, cluster: &SiteCluster<'_>, in_backward: bool) -> LeakKind {
+    /// `in_backward` says whether the line named first is the call of a `backward()`, `held` what holds the
+    /// blocks, where that is known.
+    pub(crate) fn of(
+        model: &RunModel<'_>,
+        cluster: &SiteCluster<'_>,
+        in_backward: bool,
+        held: Option<&Held>,
+    ) -> LeakKind {
         let rises = cluster.rises.len().max(1);
         let role = |site: &GrowingSite| model.device.roles.of(site.stack);
         let blocks: usize = cluster.sites.iter().map(|site| site.allocations.len()).sum();
@@ -46,12 +55,15 @@ impl LeakKind {
             .filter(|site| !site.in_backward && role(site).module)
             .map(|site| site.allocations.len())
             .sum();
-        let is_graph = from_modules as f64 / rises as f64 >= MIN_BLOCKS_OF_GRAPH;
+        let is_graph = from_modules as f64 / rises as f64 >= MIN_BLOCKS_OF_GRAPH
+            && held.map_or_else(|| keeps_most_of_forward(model, cluster), |held| held.keeps_graph);
         let is_scalar =
             |site: &&GrowingSite| site.bytes() <= SCALAR_BLOCK_BYTES * site.allocations.len() as u64;
         let all = |wanted: &dyn Fn(&&GrowingSite) -> bool| cluster.sites.iter().all(wanted);
         let any = |wanted: &dyn Fn(&&GrowingSite) -> bool| cluster.sites.iter().any(wanted);
-        if all(&|site| role(site).optimizer) {
+        if held.is_some_and(|held| held.is_gradient_cycle) {
+            LeakKind::GradientCycle
+        } else if all(&|site| role(site).optimizer) {
             LeakKind::States
         } else if any(&|site| role(site).optimizer) {
             LeakKind::Parameters
@@ -97,6 +109,7 @@ impl LeakKind {
                  cycle"
             }
             LeakKind::Gradients => "kept gradients, or the gradient of an input, made inside `backward()`",
+            LeakKind::GradientCycle => "parameters, their gradients and the graphs between them",
             LeakKind::Models => {
                 "parameters, or whole models, that are created repeatedly while the old ones stay"
             }
@@ -181,6 +194,9 @@ impl LeakKind {
                  set the input's `.grad` to `None`; losses kept as tensors keep the inputs' \
                  gradients alive too"
             ),
+            LeakKind::GradientCycle => {
+                format!("set the `.grad` of every parameter to `None` after {line}")
+            }
             LeakKind::Models => format!(
                 "make them once, before the loop, or let go of the old ones: something still refers to what \
                  {line} made (a list, a closure, a reference cycle; `gc.collect()` frees the last)"
@@ -201,6 +217,24 @@ impl LeakKind {
             ),
         }
     }
+}
+
+/// Whether a good part of what a step's forward pass allocates stays: with grad mode on, a graph keeps most of
+/// it; without, only what the program stores.
+fn keeps_most_of_forward(model: &RunModel<'_>, cluster: &SiteCluster<'_>) -> bool {
+    let device = model.device;
+    let Some(&bound) = cluster.rises.get(cluster.rises.len() / 2) else { return true };
+    let Some(step) = bound.checked_sub(1).filter(|&step| step < device.steps.count()) else { return true };
+    let events = device.steps.events(step);
+    let history = &device.history;
+    let rows = history.first_allocated_from(events.start)..history.first_allocated_from(events.end);
+    let is_forward = |&row: &usize| device.roles.of(history.allocations[row].stack).is_forward();
+    let (mut kept, mut all) = (0u64, 0u64);
+    for row in rows.filter(is_forward) {
+        all += 1;
+        kept += u64::from(history.allocations[row].free_event().is_none());
+    }
+    kept * 3 >= all
 }
 
 /// Whether most of the kept blocks were there when a `backward()` of their own step began.

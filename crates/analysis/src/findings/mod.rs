@@ -5,6 +5,7 @@ mod churn;
 mod failure;
 pub(crate) mod finding;
 pub(crate) mod fragmentation;
+mod knobs;
 mod layout;
 pub(crate) mod leak;
 mod leak_kind;
@@ -15,6 +16,7 @@ mod oom;
 mod pending;
 mod private_pool;
 pub(crate) mod retries;
+mod rising_peak;
 mod spike;
 mod workspace;
 
@@ -48,6 +50,8 @@ pub fn findings(model: &RunModel<'_>) -> Vec<Finding> {
     let mut findings: Vec<Finding> = leaks.leaks.iter().map(leak::describe).collect();
     findings.extend(oom::measure(model, leaked_at_oom).as_ref().map(oom::describe));
     findings.extend(non_pytorch::measure(model).as_ref().map(non_pytorch::describe));
+    let rising = rising_peak::measure(model, &leaks.retained);
+    findings.extend(rising.as_ref().map(rising_peak::describe));
     findings.extend(spike::measure(model, &leaks.retained).as_ref().map(spike::describe));
     if !model.device.is_cpu() {
         // What follows is about the caching allocator and CUDA's libraries.
@@ -57,6 +61,7 @@ pub fn findings(model: &RunModel<'_>) -> Vec<Finding> {
         findings.extend(private_pool::measure(model).as_ref().map(private_pool::describe));
         findings.extend(workspace::measure(model).as_ref().map(workspace::describe));
     }
+    knobs::add(model, &mut findings);
     for finding in &mut findings {
         let module = finding.module.map(|module| model.device.modules.path(module).to_owned());
         finding.evidence.extend(module.map(|path| ("module", EvidenceValue::Text(path))));

@@ -15,6 +15,8 @@ use snapshot::{Bytes, FrameId};
 const MAX_LINES: usize = 3;
 /// What the model itself takes, whatever the batch.
 const MODEL: [Category; 4] = [Category::Parameter, Category::Buffer, Category::Gradient, Category::Optimizer];
+/// Tensors of a parameter's size that an optimizer keeps for it, at most: Adam has two.
+const STATES_PER_PARAMETER: u64 = 2;
 /// Share of the allocated memory from which the model fills it.
 const MOSTLY_MODEL: f64 = 0.6;
 
@@ -35,6 +37,8 @@ pub(super) struct OomFacts {
     has_trials: bool,
     /// Whether a `backward()` ran.
     has_backward: bool,
+    /// Optimizer state that the first step of the optimizer still had to make, if the allocation failed there.
+    state_to_come: Bytes,
 }
 
 /// What the memory was in use for when the allocation failed.
@@ -67,9 +71,33 @@ pub(super) fn measure(model: &RunModel<'_>, leaked: Bytes) -> Option<OomFacts> {
         is_expandable: model.device.history.regions.iter().any(|region| region.expandable),
         has_trials: !model.cudnn_trials().is_empty(),
         has_backward: model.device.backward.next_after(0).is_some(),
+        state_to_come: state_to_come(model, &failure, &held),
         failure,
         held,
     })
+}
+
+/// Optimizer state that is still missing when an allocation fails in the optimizer's first step. Every
+/// parameter with a gradient gets as many tensors of its size as the first one got.
+fn state_to_come(model: &RunModel<'_>, failure: &OomFailure, held: &HeldMemory) -> Bytes {
+    let history = &model.device.history;
+    let role_of = |stack| model.device.roles.of(stack);
+    let record = model.device.snapshot.events.get(history.rows.start + failure.event);
+    let phase = model.device.scope_at(failure.event).phase;
+    if !role_of(record.stack).during(phase).optimizer {
+        return Bytes::ZERO;
+    }
+    let states = history.allocations.iter().enumerate().filter(|(row, allocation)| {
+        allocation.is_allocated_at(failure.event) && model.categories.of(*row) == Category::Optimizer
+    });
+    let states: Vec<Bytes> = states.map(|(_, allocation)| allocation.requested).collect();
+    let gradients = held.categories.get(Category::Gradient);
+    let of_state: Bytes = states.iter().copied().sum();
+    // Equal sizes in a row belong to one parameter; with several equal parameters that is an upper bound, so
+    // the multiples that optimizers have limit it.
+    let alike = states.windows(2).take_while(|pair| pair[0] == pair[1]).count() as u64 + 1;
+    let per_parameter = if states.is_empty() { 1 } else { alike.min(STATES_PER_PARAMETER) };
+    Bytes(gradients.0.saturating_mul(per_parameter)).saturating_sub(of_state)
 }
 
 impl HeldMemory {
@@ -202,6 +230,14 @@ fn details(facts: &OomFacts) -> Vec<String> {
         format!("in use at event {}: {}", grouped(failure.event as u64), listed(&in_use)),
         format!("the {} come from {}", plural(held.main), listed(&lines)),
     ];
+    if facts.state_to_come > Bytes::ZERO {
+        details.push(format!(
+            "it is the first step of the optimizer, which keeps state for every parameter that has a \
+             gradient: {} has been allocated, {} is still to come",
+            held.categories.get(Category::Optimizer),
+            facts.state_to_come
+        ));
+    }
     if let Some(projection) = failure.projection.as_ref().filter(|_| failure.is_limit_known()) {
         details.push(projected(projection, failure));
     }
@@ -270,12 +306,13 @@ fn fix(facts: &OomFacts) -> String {
             facts.failed_at.or("the lines above")
         );
     }
-    if held.is_model && held.model() + failure.requested > failure.usable() {
+    let model = held.model() + facts.state_to_come.max(failure.requested);
+    if held.is_model && model > failure.usable() {
         return format!(
-            "the model itself is too large here: parameters, gradients and optimizer state take {} so far. \
-             Use bf16 parameters, an optimizer with less state, or shard them (FSDP); a smaller \
-             batch does not help",
-            held.model()
+            "the model itself is too large here: parameters, gradients and optimizer state need {model}, and a \
+             smaller batch or activation checkpointing leaves them as they are. Shard them (FSDP, ZeRO), use \
+             bf16 parameters or an optimizer with less state (8-bit, Adafactor), train fewer parameters \
+             (LoRA), or use a larger GPU"
         );
     }
     fix_for_main(facts)

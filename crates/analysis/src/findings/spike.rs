@@ -204,6 +204,11 @@ fn difference(model: &RunModel<'_>, peak: usize, usual: usize) -> SpikeDifferenc
     SpikeDifference { lines, workspace: workspace.0.saturating_sub(workspace.1), is_usual_line }
 }
 
+/// What one position holds beyond another, by line, largest first.
+pub(super) fn lines_beyond(model: &RunModel<'_>, position: usize, other: usize) -> Vec<SiteBytes> {
+    difference(model, position, other).lines
+}
+
 /// The events around the peak during which more than half of the extra memory is held.
 fn duration(model: &RunModel<'_>, spike: &Spike) -> Range<usize> {
     let (snapshot, history) = (model.device.snapshot, &model.device.history);

@@ -140,6 +140,7 @@ pub(crate) fn categories(device: &Device<'_>, failed_at: Option<usize>) -> Categ
         device,
         failed_at,
         setup_ends,
+        loop_ends: steps.bounds.last().copied().unwrap_or(usize::MAX),
         sizes: &sizes,
         backward: backward.follow(),
         begun: 0,
@@ -173,6 +174,9 @@ struct Sorter<'a> {
     failed_at: Option<usize>,
     /// Where the first step begins; without steps, where the first forward pass does.
     setup_ends: usize,
+    /// Where the last step ends: trainers return the workspaces of cuBLAS after it. Without steps, the end of
+    /// the history.
+    loop_ends: usize,
     sizes: &'a BlockSizes,
     backward: Follow<'a>,
     /// Number of steps that have begun.
@@ -214,7 +218,7 @@ impl Sorter<'_> {
             }
         }
         let is_library_scratch = !self.device.is_cpu()
-            && allocation.free_event().is_none()
+            && allocation.free_event().is_none_or(|freed| freed >= self.loop_ends)
             && CUBLAS_WORKSPACES.contains(&allocation.requested.0)
             && !matches!(category, Category::Parameter | Category::Gradient | Category::Optimizer);
         if is_library_scratch {

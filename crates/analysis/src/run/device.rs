@@ -143,7 +143,7 @@ impl Device<'_> {
         }
         let place = self.scope_at(event);
         let module = place.module.filter(|_| place.phase == Some(Phase::Backward));
-        if let Some(line) = module.and_then(|module| self.modules.line(module)) {
+        if let Some(line) = module.and_then(|module| self.modules.line(module, event)) {
             return Site::BackwardOf(line);
         }
         let call = self.backward.call(event);

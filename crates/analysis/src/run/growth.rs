@@ -87,9 +87,15 @@ pub(crate) struct GrowingSites {
 pub const MIN_STEPS_FOR_LEAK: usize = 5;
 /// Fewest rises that make growth.
 const MIN_RISES: usize = 3;
+/// Rises from which growth that skips steps is a trend: three in eight steps happen by chance.
+const MIN_SCATTERED_RISES: usize = 5;
+/// Share of the steps with a rise below which rises are scattered.
+const MIN_STEADY_SHARE: f64 = 0.6;
 /// Share of what was ever added that may be taken away again; more is a buffer, a cache or the garbage
 /// collector.
 const MAX_RETURNED_SHARE: f64 = 0.3;
+/// Share of the rise of the blocks that are left by which all blocks of their origin have to rise.
+const MIN_SHARE_OF_LEFT: f64 = 0.5;
 /// Below this share of the first half's pace, growth in the second half dies down: a cache that fills.
 const MAX_LATE_SHARE: f64 = 0.25;
 
@@ -158,6 +164,8 @@ pub(crate) fn growing_sites(device: &Device<'_>, categories: &Categories) -> Gro
 struct OriginGrowth {
     changes: Vec<(u32, i64)>,
     left: Vec<u32>,
+    /// The bounds at which the blocks that are left begin, with their bytes.
+    left_changes: Vec<(u32, i64)>,
     /// Blocks that lived through at least one whole step and have been freed since.
     replaced: usize,
 }
@@ -171,6 +179,7 @@ impl OriginGrowth {
             self.replaced += usize::from(to > from + 1);
         } else {
             self.left.push(row as u32);
+            self.left_changes.push((from as u32, size));
         }
     }
 
@@ -178,22 +187,16 @@ impl OriginGrowth {
         if self.changes.len() < MIN_RISES || self.left.is_empty() {
             return None;
         }
-        self.changes.sort_unstable();
-        // What is held from each bound on at which it changes.
-        let mut held: Vec<(usize, i64)> = Vec::new();
-        for &(bound, change) in &self.changes {
-            let before = held.last().map_or(0, |last| last.1);
-            match held.last_mut() {
-                Some(last) if last.0 == bound as usize => last.1 = last.1.saturating_add(change),
-                _ => held.push((bound as usize, before.saturating_add(change))),
-            }
-        }
-        let trend = trend(&held, bounds - 1)?;
+        let held = series(&mut self.changes);
+        let left = series(&mut self.left_changes);
         // A buffer that has been filled, and whose older blocks make way for new ones, perhaps larger ones.
-        let most_replaced = if trend == Trend::Stopped { self.left.len() / 3 } else { self.left.len() };
-        if self.replaced > most_replaced {
-            return None;
-        }
+        let is_buffer = |trend: Trend| match trend {
+            Trend::Growing => self.replaced > self.left.len(),
+            Trend::Stopped => self.replaced > self.left.len() / 3,
+        };
+        let trend = trend(&held, bounds - 1)
+            .filter(|&trend| !is_buffer(trend))
+            .or_else(|| trend_of_left(&left, &held, bounds - 1))?;
         let rises = kept(&held);
         let GrowthOrigin { stack, in_engine } = origin;
         let module = in_engine.and_then(|(_, module)| module);
@@ -208,6 +211,41 @@ impl OriginGrowth {
             allocations,
         })
     }
+}
+
+/// What is held from each bound on at which it changes.
+fn series(changes: &mut [(u32, i64)]) -> Vec<(usize, i64)> {
+    changes.sort_unstable();
+    let mut held: Vec<(usize, i64)> = Vec::new();
+    for &(bound, change) in &*changes {
+        let before = held.last().map_or(0, |last| last.1);
+        match held.last_mut() {
+            Some(last) if last.0 == bound as usize => last.1 = last.1.saturating_add(change),
+            _ => held.push((bound as usize, before.saturating_add(change))),
+        }
+    }
+    held
+}
+
+/// What a series holds at a bound.
+fn held_at(held: &[(usize, i64)], bound: usize) -> i64 {
+    match held.partition_point(|&(from, _)| from <= bound) {
+        0 => 0,
+        changes => held[changes - 1].1,
+    }
+}
+
+/// Growth among blocks of which most make way for the next: a cache of each request, of which the last state
+/// stays. What is left must come from the whole run, and the origin must hold more and more with it.
+fn trend_of_left(left: &[(usize, i64)], held: &[(usize, i64)], last: usize) -> Option<Trend> {
+    let from_whole_run = left.len() >= MIN_SCATTERED_RISES && left[0].0 <= last / 3 + 1;
+    let (begin, middle) = (left.first()?.0 - 1, last / 2);
+    let rises_with = |from: usize, to: usize| {
+        let rise = |series: &[(usize, i64)]| held_at(series, to).saturating_sub(held_at(series, from)) as f64;
+        rise(held) >= MIN_SHARE_OF_LEFT * rise(left) && rise(left) > 0.0
+    };
+    let grows = from_whole_run && rises_with(begin, middle) && rises_with(middle, last);
+    trend(left, last).filter(|&trend| grows && trend == Trend::Growing)
 }
 
 /// The rises that were never reversed: the level at each bound is the lowest value from there on.
@@ -252,12 +290,14 @@ pub(crate) fn trend(held: &[(usize, i64)], last: usize) -> Option<Trend> {
     if since_last > longest.max(2 * usual - 1).max(2) {
         return Some(Trend::Stopped);
     }
-    // The pace from the first rise on, by halves.
-    let at = |bound: usize| match held.partition_point(|&(from, _)| from <= bound) {
-        0 => 0,
-        changes => held[changes - 1].1,
-    };
     let begin = rises[0] - 1;
+    let steady_share = rises.len() as f64 / (last - begin).max(1) as f64;
+    let is_regular = rises.len() > MIN_RISES && gaps[0] == longest;
+    if rises.len() < MIN_SCATTERED_RISES && steady_share < MIN_STEADY_SHARE && !is_regular {
+        return None;
+    }
+    // The pace from the first rise on, by halves.
+    let at = |bound: usize| held_at(held, bound);
     let middle = begin + (last - begin) / 2;
     let (early, late) = (at(middle).saturating_sub(at(begin)), at(last).saturating_sub(at(middle)));
     let dies_down = (late as f64) < MAX_LATE_SHARE * early as f64;

@@ -5,7 +5,7 @@ use crate::words::{counted, listed};
 use heap::HolderKind;
 
 /// What holds the memory, without a full stop.
-pub(crate) fn sentence(held: &Held, keeps_history: bool) -> String {
+pub(crate) fn sentence(held: &Held) -> String {
     let also: Vec<String> = held.also.iter().map(|path| format!("`{path}`")).collect();
     let also =
         if also.is_empty() { String::new() } else { format!("; the same object is also {}", listed(&also)) };
@@ -16,14 +16,19 @@ pub(crate) fn sentence(held: &Held, keeps_history: bool) -> String {
             listed(&names)
         );
     }
-    format!("{}{also}", who(held, keeps_history))
+    format!("{}{also}", who(held))
 }
 
-fn who(held: &Held, keeps_history: bool) -> String {
+fn who(held: &Held) -> String {
     let Held { holder, class, retained, alike, entries, .. } = held;
     let class = class.rsplit('.').next().unwrap_or(class);
-    let what = if keeps_history { " with the graphs that made them" } else { "" };
+    let what = if held.keeps_graph { " with the graphs that made them" } else { "" };
     match held.kind {
+        HolderKind::Cycle if held.is_gradient_cycle => format!(
+            "`backward(create_graph=True)` makes {}: each gradient refers to its graph, and the graph to the \
+             parameter; only the garbage collector frees the {retained} that they keep",
+            counted(*alike, "reference cycle")
+        ),
         HolderKind::Cycle if *alike > 1 => format!(
             "{} keep {retained} that nothing else refers to: `{holder}`; only the garbage collector frees \
              them",
@@ -58,14 +63,14 @@ fn bound(class: &str) -> &'static str {
 }
 
 /// What to change, by the kind of holder.
-pub(crate) fn advice(held: &Held, keeps_history: bool, is_cpu: bool) -> String {
+pub(crate) fn advice(held: &Held, is_cpu: bool) -> String {
     let Held { holder, by, .. } = held;
     let name = held.store.names.first().map_or(holder.as_str(), String::as_str);
     let bound = bound(&held.class);
     let (copies, or_copies) =
         if is_cpu { ("", "") } else { (", `.cpu()` for large ones", ", or store `.cpu()` copies") };
     match held.kind {
-        HolderKind::Container if keeps_history => format!(
+        HolderKind::Container if held.keeps_graph => format!(
             "store numbers or tensors without their graphs in `{holder}`: `.item()`, or \
              `.detach()`{copies}; and {bound} when it has been used"
         ),
@@ -87,6 +92,12 @@ pub(crate) fn advice(held: &Held, keeps_history: bool, is_cpu: bool) -> String {
             "`.detach()` what goes into `{name}`, or keep `.item()`: with its graph it keeps what every \
              previous step has saved; `retain_graph=True` is then not needed"
         ),
+        HolderKind::Cycle if held.is_gradient_cycle => {
+            "use `torch.autograd.grad(…, create_graph=True)`, which leaves `.grad` alone, instead of \
+             `backward(create_graph=True)`; or set the `.grad` of every parameter to `None` at the end of the \
+             step"
+                .to_owned()
+        }
         HolderKind::Cycle => format!(
             "break the cycle: make one of its links a `weakref.ref`, or set it to `None` when it is no \
              longer needed (`{holder}`); until then `gc.collect()` frees it"

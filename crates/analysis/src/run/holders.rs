@@ -20,8 +20,10 @@ use std::sync::{Arc, OnceLock};
 const MIN_SHARE_OF_OTHER_HOLDER: f64 = 0.1;
 /// Below this share, the sentence says how much of the memory was seen.
 const COMPLETE_SHARE: f64 = 0.9;
-/// Share of a finding's bytes that has to be in the references before a holder is named.
+/// Share of a finding's bytes that has to be in the references before a holder is named; less is enough where
+/// the later references show only garbage.
 const MIN_SEEN_SHARE: f64 = 0.2;
+const MIN_SEEN_SHARE_BEFORE_GARBAGE: f64 = 0.05;
 
 /// Most variables that are named where several hold something together.
 const MAX_JOINT_HOLDERS: usize = 6;
@@ -44,6 +46,10 @@ pub struct Held {
     pub is_small_view: bool,
     /// Kind of holder.
     pub kind: HolderKind,
+    /// Whether it keeps the tensors through the graphs that made them.
+    pub keeps_graph: bool,
+    /// Whether it is a cycle of parameters and their gradients, as `backward(create_graph=True)` makes them.
+    pub is_gradient_cycle: bool,
     /// Number of its references that lead to such blocks.
     pub entries: u64,
     /// Number of objects of this class that do the same.
@@ -156,14 +162,27 @@ impl Device<'_> {
                 .collect()
         };
         let bytes = |wanted: &[(u32, u64)]| wanted.iter().map(|(_, bytes)| bytes).sum::<u64>();
+        let has_seen = |wanted: &[(u32, u64)], share: f64| bytes(wanted) as f64 >= share * total.0 as f64;
         let dumps = self.holders.dumps.iter().map(|joined| (joined, seen(joined)));
-        // The moment at which most of them were there.
-        let (joined, wanted) = dumps.max_by_key(|(_, wanted)| bytes(wanted))?;
-        if (bytes(&wanted) as f64) < MIN_SEEN_SHARE * total.0 as f64 {
+        let mut dumps: Vec<_> =
+            dumps.filter(|(_, wanted)| has_seen(wanted, MIN_SEEN_SHARE_BEFORE_GARBAGE)).collect();
+        // First the moment at which most of them were there.
+        dumps.sort_by_key(|(_, wanted)| std::cmp::Reverse(bytes(wanted)));
+        if !dumps.first().is_some_and(|(_, wanted)| has_seen(wanted, MIN_SEEN_SHARE)) {
             return None;
         }
+        let mut answers = dumps.iter().filter_map(|(joined, wanted)| self.held_at(joined, wanted, total));
+        let first = answers.next()?;
+        // What held them while the program ran may be garbage at its end, with all that it held.
+        let is_garbage = first.kind == HolderKind::Cycle && !first.is_gradient_cycle;
+        let earlier = if is_garbage { answers.find(|held| held.kind != HolderKind::Cycle) } else { None };
+        Some(earlier.unwrap_or(first))
+    }
+
+    /// Who keeps some storages of a dump, with their bytes, of `total` bytes in all.
+    fn held_at(&self, joined: &Joined<'_>, wanted: &[(u32, u64)], total: Bytes) -> Option<Held> {
         let holdings = joined.holdings();
-        let holders = holdings.holders(&wanted, MIN_SHARE_OF_OTHER_HOLDER);
+        let holders = holdings.holders(wanted, MIN_SHARE_OF_OTHER_HOLDER);
         let mut holders = holders.iter().map(|of| {
             // The frames of the final error are not the cause of the leak.
             let called = match of.kind {
@@ -182,7 +201,7 @@ impl Device<'_> {
         if !others.is_empty() {
             held.sentence += &format!(". {}", listed(&others));
         }
-        let seen = Bytes(bytes(&wanted));
+        let seen = Bytes(wanted.iter().map(|(_, bytes)| bytes).sum());
         if (seen.0 as f64) < COMPLETE_SHARE * total.0 as f64 {
             held.sentence += &format!(
                 "; only {seen} of {total} was allocated when the heap was walked{}: the rest came later, or \
@@ -215,14 +234,17 @@ fn in_words(holdings: &AnalyzedHeap, holder: &Holder, called: HolderDescription,
     let kind = if is_cpu { "cpu" } else { "cuda" };
     let retained =
         holder.retained.iter().filter(|(device, _)| device.kind == kind).map(|(_, bytes)| Bytes(*bytes));
+    let holder_name = through_own_object(holdings, holder).unwrap_or(called.path);
     let mut held = Held {
         by: printable(&called.held_by).into_owned(),
-        holder: printable(&called.path).into_owned(),
+        holder: printable(&holder_name).into_owned(),
         also: holder.also.iter().map(|path| written(holdings, path)).collect(),
         class: printable(heap.class(holder.node)).into_owned(),
         text: if holdings.is_tensor(holder.node) { heap.text(holder.node).to_owned() } else { String::new() },
         is_small_view: is_small_view(holdings, holder),
         kind: called.kind,
+        keeps_graph: holder.keeps_history,
+        is_gradient_cycle: false,
         together: together(holdings, holder),
         entries: holder.entries as u64,
         alike: holder.similar as u64,
@@ -236,9 +258,30 @@ fn in_words(holdings: &AnalyzedHeap, holder: &Holder, called: HolderDescription,
     if held.kind == HolderKind::Cycle {
         name_cycle(holdings, holder, &mut held);
     }
-    held.sentence = sentence(&held, holder.keeps_history);
-    held.advice = advice(&held, holder.keeps_history, is_cpu);
+    held.sentence = sentence(&held);
+    held.advice = advice(&held, is_cpu);
     held
+}
+
+/// The path from an object of the user's own class, `Tagger.predictions`, where it begins in a library: which
+/// of its functions has the object in a variable says nothing to the user.
+fn through_own_object(holdings: &AnalyzedHeap, holder: &Holder) -> Option<String> {
+    let heap = &holdings.heap;
+    let is_library = match &holdings.roots[holder.path.root].1 {
+        Root::Frame { file, .. } => !is_user_file(file),
+        _ => false,
+    };
+    if !is_library {
+        return None;
+    }
+    let nodes = holder.path.nodes(heap, &holdings.roots);
+    let is_own_object = |node: u32| {
+        let is_code = matches!(heap.class(node), "function" | "frame");
+        !is_code && file_of(heap, node).is_some_and(|file| is_user_file(&file))
+    };
+    let own = nodes.iter().position(|&node| is_own_object(node))?;
+    let edges = holder.path.edges.get(own..).filter(|edges| !edges.is_empty())?;
+    Some(holdings.shape(edges))
 }
 
 fn written(holdings: &AnalyzedHeap, path: &Path) -> String {
@@ -301,6 +344,8 @@ fn name_cycle(holdings: &AnalyzedHeap, holder: &Holder, held: &mut Held) {
     let names = cycle.around.iter().map(|&position| holdings.heap.name(position));
     held.store.names =
         names.filter(|name| name.link == ReferenceKind::Attribute).map(|name| name.text.clone()).collect();
+    let has = |link: &str| held.store.names.iter().any(|name| name == link);
+    held.is_gradient_cycle = has("grad") && has("grad_fn") && held.holder.contains("AccumulateGrad");
     held.store.names.dedup();
     let bytes = cycle.retained.iter().map(|(_, bytes)| Bytes(*bytes));
     held.retained = bytes.sum();

@@ -12,7 +12,7 @@ use crate::trace::site::{Site, Sites};
 use crate::trace::steps::Steps;
 use recording::{Label, LabeledTensor, Recording};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
-use snapshot::{Bytes, FrameId, Snapshot};
+use snapshot::{Bytes, FrameId, Snapshot, StackId, StrId};
 use std::hash::{Hash, Hasher};
 use std::ops::Range;
 
@@ -58,8 +58,21 @@ struct Module {
     path: String,
     parent: Option<ModuleId>,
     depth: u32,
-    /// The user's line that most of its forward pass's memory was allocated at.
-    line: Option<FrameId>,
+    /// The user's lines that most of its forward pass's memory was allocated at, each with the event from which
+    /// on it is the last one.
+    lines: Vec<(usize, FrameId)>,
+}
+
+/// File and name of a function.
+type FunctionName = (StrId, StrId);
+
+/// What the forward passes of a module have allocated at each line since another function called it.
+#[derive(Default)]
+struct ForwardPass {
+    /// The user's function that calls the model.
+    caller: Option<FunctionName>,
+    bytes: FxHashMap<FrameId, u64>,
+    most: Option<(u64, FrameId)>,
 }
 
 /// Every module that is named, with all that it is in.
@@ -123,33 +136,43 @@ impl Modules {
         let parent = path.rsplit_once('.').map(|(parent, _)| self.intern(parent));
         let depth = parent.map_or(0, |parent| self.modules[parent.0 as usize].depth + 1);
         let id = ModuleId(self.modules.len() as u32);
-        self.modules.push(Module { path: path.to_owned(), parent, depth, line: None });
+        self.modules.push(Module { path: path.to_owned(), parent, depth, lines: Vec::new() });
         self.by_path.insert(path.to_owned(), id);
         id
     }
 
-    /// Finds out at which lines forward passes run.
+    /// Finds out at which lines forward passes run. A module may run in a training loop and in an evaluation:
+    /// a `backward()` belongs to the forward pass before it.
     pub(crate) fn find_lines(&mut self, order: &Order<'_>, sites: &Sites) {
         if self.modules.is_empty() {
             return;
         }
-        let mut lines: FxHashMap<(ModuleId, FrameId), u64> = FxHashMap::default();
+        let mut passes: FxHashMap<ModuleId, ForwardPass> = FxHashMap::default();
+        let mut callers: FxHashMap<StackId, Option<FunctionName>> = FxHashMap::default();
         for (event, stack) in order.allocations(0..order.len()) {
             let place = self.of_context[order.context(event) as usize];
             if let (Some(Phase::Forward), Some(module), Site::User(frame)) =
                 (place.phase, place.module, sites.of(stack))
             {
-                let bytes = lines.entry((module, frame)).or_default();
+                let caller = *callers
+                    .entry(stack)
+                    .or_insert_with(|| caller_of_model(order.snapshot, sites, stack));
+                let pass = passes.entry(module).or_default();
+                if pass.caller != caller {
+                    // Another function calls it from here on.
+                    *pass = ForwardPass { caller, ..ForwardPass::default() };
+                }
+                let bytes = pass.bytes.entry(frame).or_default();
                 *bytes = bytes.saturating_add(order.size(event).0);
+                if pass.most.is_none_or(|(most, best)| (*bytes, frame) > (most, best)) {
+                    let changes = pass.most.is_none_or(|(_, best)| best != frame);
+                    pass.most = Some((*bytes, frame));
+                    let lines = &mut self.modules[module.0 as usize].lines;
+                    if changes && lines.last().is_none_or(|&(_, last)| last != frame) {
+                        lines.push((event, frame));
+                    }
+                }
             }
-        }
-        let mut most: FxHashMap<ModuleId, (u64, FrameId)> = FxHashMap::default();
-        for ((module, frame), bytes) in lines {
-            let best = most.entry(module).or_insert((bytes, frame));
-            *best = (*best).max((bytes, frame));
-        }
-        for (module, (_, frame)) in most {
-            self.modules[module.0 as usize].line = Some(frame);
         }
     }
 
@@ -252,9 +275,13 @@ impl Modules {
         self.modules.is_empty()
     }
 
-    /// The line that runs a module's forward pass; failing that, the one of what it is in.
-    pub(crate) fn line(&self, module: ModuleId) -> Option<FrameId> {
-        self.upwards(module).find_map(|module| self.modules[module.0 as usize].line)
+    /// The line that ran a module's forward pass last before an event; failing that, the one of what it is in.
+    pub(crate) fn line(&self, module: ModuleId, event: usize) -> Option<FrameId> {
+        self.upwards(module).find_map(|module| {
+            let lines = &self.modules[module.0 as usize].lines;
+            let begun = lines.partition_point(|&(from, _)| from <= event);
+            lines[..begun].last().or(lines.first()).map(|&(_, frame)| frame)
+        })
     }
 
     /// The innermost module that both are in.
@@ -282,6 +309,21 @@ impl Modules {
     fn upwards(&self, module: ModuleId) -> impl Iterator<Item = ModuleId> + '_ {
         std::iter::successors(Some(module), |module| self.modules[module.0 as usize].parent)
     }
+}
+
+/// The user's function that calls the outermost module of a stack.
+fn caller_of_model(snapshot: &Snapshot, sites: &Sites, stack: StackId) -> Option<FunctionName> {
+    let mut caller = None;
+    for &id in snapshot.stacks.frames(stack).iter().rev() {
+        let frame = snapshot.stacks.frame(id);
+        if snapshot.strings.get(frame.file).ends_with("nn/modules/module.py") {
+            return caller;
+        }
+        if sites.is_user(id) {
+            caller = Some((frame.file, frame.function));
+        }
+    }
+    None
 }
 
 /// `forward GPT.h.3.mlp`; anything that does not begin with a phase is the program's own.
