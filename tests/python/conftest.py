@@ -12,12 +12,18 @@ from dataclasses import dataclass
 
 import pytest
 
+from forking import ONE_THREAD, ForkingPython
+
 # pytest-xdist sets it; what oomph prints to a pipe follows it.
 os.environ.pop("COLUMNS", None)
+# Programs of the tests are small, and the tests share the cores.
+os.environ.update(ONE_THREAD)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OOMPH = pathlib.Path(os.environ.get("OOMPH", ROOT / "target/debug/oomph")).resolve()
+EMULATOR = pathlib.Path(os.environ.get("OOMPH_EMULATOR_LIB", OOMPH.parent / "liboomph_emulator.so")).resolve()
 FIXTURES = ROOT / "fixtures"
+FORKING_PYTHON = ForkingPython(EMULATOR)
 
 # Who runs the tests in the background of a shell has Ctrl-C ignored, and programs inherit that: some tests send it to them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -55,7 +61,7 @@ class Predict:
     def result(self, program: str, *options: str, steps: str = "3", arguments: tuple = ()) -> Result:
         """What a few steps of a program give that has to end well."""
         script = self.write(program, "program.py")
-        options = ("--gpu", "h200", "--steps", steps, "--once", "--json", "--python", sys.executable, *options)
+        options = ("--gpu", "h200", "--steps", steps, "--once", "--json", "--python", FORKING_PYTHON.emulated, *options)
         done = self.run("predict", *options, "--", str(script), *map(str, arguments))
         assert done.returncode == 0, done.stderr
         return Result(json.loads(done.stdout), done.stderr)
@@ -63,7 +69,7 @@ class Predict:
     def answer(self, program: str, *options: str, gpu: str = "h200", env: dict[str, str] | None = None) -> dict:
         """The JSON answer about a program that is expected to run."""
         self.write(program)
-        done = self.run("predict", "--gpu", gpu, "--python", sys.executable, "--json", *options, "train.py", env=env)
+        done = self.run("predict", "--gpu", gpu, "--python", FORKING_PYTHON.emulated, "--json", *options, "train.py", env=env)
         assert done.returncode in (0, 1), done.stderr
         return json.loads(done.stdout)
 
@@ -158,15 +164,19 @@ class Recorded:
 
 @pytest.fixture
 def run(predict):
-    """Runs a program under `oomph run`; on an emulated GPU unless told otherwise."""
+    """Runs a program under `oomph run`; on an emulated GPU unless told otherwise.
 
-    def run(program: str, *options: str, gpu: bool = True, name: str = "train.py", env=None, arguments=()) -> Recorded:
+    `fresh` starts a new interpreter, where it matters how a process begins, or what it has imported.
+    """
+
+    def run(
+        program: str, *options: str, gpu: bool = True, fresh: bool = False, name: str = "train.py", env=None, arguments=()
+    ) -> Recorded:
         predict.write(program, name)
         folder = predict.folder / "recording"
         card = ("--emulate", "h200") if gpu else ()
-        done = predict.run(
-            "run", *card, "--python", sys.executable, "-o", str(folder), "--force", *options, name, *arguments, env=env
-        )
+        python = sys.executable if fresh else FORKING_PYTHON.emulated if gpu else FORKING_PYTHON.cpu
+        done = predict.run("run", *card, "--python", python, "-o", str(folder), "--force", *options, name, *arguments, env=env)
         return Recorded(done, folder)
 
     return run

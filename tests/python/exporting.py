@@ -9,7 +9,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 import urllib.error
@@ -19,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from conftest import OOMPH, ROOT, Predict
+from conftest import FORKING_PYTHON, OOMPH, ROOT, Predict
 
 TIMEOUT_SECONDS = 60.0
 """Seconds that anything may take on a busy machine."""
@@ -58,8 +57,9 @@ class Running:
         self.runtime = runtime
         folder.mkdir()
         Predict(folder).write(program, name)
+        python = FORKING_PYTHON.emulated if "--emulate" in options else FORKING_PYTHON.cpu
         self.process = subprocess.Popen(
-            [OOMPH, "run", *options, "--python", sys.executable, "-o", "recording", name],
+            [OOMPH, "run", *options, "--python", python, "-o", "recording", name],
             cwd=folder,
             env={**os.environ, "OOMPH_RUNTIME_DIR": str(runtime), "NO_COLOR": "1"},
             stdout=subprocess.PIPE,

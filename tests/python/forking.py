@@ -1,68 +1,94 @@
-"""Runs small programs in forks of a process that has imported torch: importing it takes longer than they do."""
+"""An interpreter that has imported torch before a program begins: importing it takes longer than most programs of the tests.
 
-import contextlib
-import json
+`ForkingPython` has paths for `--python`, or for a command of its own. Such an interpreter runs a program in a fork of a
+server (forking_server.py) as `python` would: with its own environment, arguments, folder and streams, with the
+`sitecustomize` of `oomph`, and with an `import torch` that the recorder sees. What a fork cannot do (options other than `-c`
+and `-m`, variables that Python or torch read when they start, another emulator) is left to a new interpreter
+(forking_client.py).
+"""
+
+import atexit
 import os
 import pathlib
+import py_compile
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
 
-# Each line is a program's file, its output and its errors; the answer is its exit code.
-SERVER = """
-import json, os, runpy, sys, traceback
-import torch, torch._dynamo
-for line in sys.stdin:
-    program, out, err = json.loads(line)
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            for path, descriptor in ((os.devnull, 0), (out, 1), (err, 2)):
-                os.dup2(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600), descriptor)
-            sys.argv = [program]
-            runpy.run_path(program, run_name="__main__")
-            code = 0
-        except SystemExit as exit:
-            code = exit.code if isinstance(exit.code, int) else exit.code is not None
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
-    _, status = os.waitpid(pid, 0)
-    print(os.waitstatus_to_exitcode(status), flush=True)
-"""
+HERE = pathlib.Path(__file__).parent
+# One thread: a pool of threads does not survive a fork, and the tests share the cores anyway.
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+EMULATED = {"MALLOC_ARENA_MAX": "1"}
+"""What `oomph` sets on an emulated GPU."""
+READ_AT_START = ("PYTHON", "LD_", "PYTORCH_", "TORCH_", "TORCHINDUCTOR_", "TORCHDYNAMO_", "OMP_", "MKL_", "KMP_", "MALLOC_")
+"""Beginnings of variables that Python or torch read when they start."""
+SET_PER_RUN = ("PYTHONPATH", "LD_LIBRARY_PATH", "TORCHINDUCTOR_CACHE_DIR")
+"""Those of them that are different in every run, and that a fork can follow."""
 
 
-@dataclass
-class Forks:
-    """A process that has imported torch, and runs programs in its children."""
+class ForkingPython:
+    """Interpreters with and without the emulator; each server starts when it is first needed."""
 
-    process: subprocess.Popen[str]
-    folder: pathlib.Path
+    def __init__(self, emulator: pathlib.Path) -> None:
+        self._emulator = str(emulator)
+        self._folder: pathlib.Path | None = None
+        self._servers: dict[str, subprocess.Popen[bytes]] = {}
 
-    def run(self, program: pathlib.Path) -> subprocess.CompletedProcess[str]:
-        out, err = self.folder / "out", self.folder / "err"
-        self.process.stdin.write(json.dumps([str(program), str(out), str(err)]) + "\n")
-        self.process.stdin.flush()
-        answer = self.process.stdout.readline()
-        assert answer, f"the server has ended: {self.process.wait()}"
-        return subprocess.CompletedProcess([str(program)], int(answer), out.read_text(), err.read_text())
+    @property
+    def cpu(self) -> str:
+        """For programs that do not use an emulated GPU."""
+        return self._path("cpu", None)
 
+    @property
+    def emulated(self) -> str:
+        """For programs on an emulated GPU."""
+        return self._path("emulated", self._emulator)
 
-@contextlib.contextmanager
-def forks(**environment: str) -> Iterator[Forks]:
-    # One thread: a pool of threads does not survive a fork.
-    variables = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **environment}
-    command = [sys.executable, "-c", SERVER]
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        subprocess.Popen(command, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process,
-    ):
-        yield Forks(process, pathlib.Path(folder))
-        process.stdin.close()
-        process.wait(timeout=60)
+    def _path(self, kind: str, library: str | None) -> str:
+        if self._folder is None:
+            self._folder = self._prepare()
+        client = self._folder / kind
+        if kind not in self._servers:
+            environment = {**os.environ, **ONE_THREAD}
+            if library is not None:
+                paths = (str(self._folder), os.environ.get("LD_LIBRARY_PATH"))
+                environment |= {**EMULATED, "LD_LIBRARY_PATH": os.pathsep.join(filter(None, paths))}
+            address = str(self._folder / f"{kind}.sock")
+            self._servers[kind] = self._start(kind, [address, *filter(None, [library])], environment)
+            at_start = {name: environment[name] for name in environment if name.startswith(READ_AT_START)}
+            settings = (sys.executable, address, at_start, READ_AT_START, SET_PER_RUN, library)
+            program = (HERE / "forking_client.py").read_text()
+            client.write_text(f"#!{sys.executable} -IS\nSETTINGS = {settings!r}\n{program}")
+            client.chmod(0o700)
+        return str(client)
+
+    def _prepare(self) -> pathlib.Path:
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="oomph-"))
+        atexit.register(self._close)
+        # The server's frame is at the bottom of every stack, and looks like those of `python -m`.
+        py_compile.compile(str(HERE / "forking_server.py"), str(folder / "server.pyc"), dfile="<frozen runpy>", doraise=True)
+        for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+            (folder / name).symlink_to(self._emulator)
+        return folder
+
+    def _start(self, kind: str, arguments: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+        log = self._folder / f"{kind}.log"
+        with log.open("wb") as errors:
+            server = subprocess.Popen(
+                [sys.executable, self._folder / "server.pyc", *arguments],
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+            )
+        assert server.stdout.readline() == b"ready\n", log.read_text()
+        return server
+
+    def _close(self) -> None:
+        for server in self._servers.values():
+            server.stdin.close()
+            server.wait(timeout=60)
+            server.stdout.close()
+        shutil.rmtree(self._folder)

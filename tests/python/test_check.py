@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import yaml
 
-from conftest import OOMPH, ROOT, Predict
+from conftest import FORKING_PYTHON, OOMPH, ROOT, Predict
 
 TRAIN = """
     import torch
@@ -38,8 +38,12 @@ TRAIN = """
 """
 LEAKING = TRAIN + "        kept = [*kept, torch.zeros(1 << 20, device='cuda')] if step else []\n"
 CHECK = ("check", "--emulate", "a10g")
-COMMAND = ("--", sys.executable, "train.py")
+FRESH = ("--", sys.executable, "train.py")
 RUNS = int(os.environ.get("OOMPH_CHECK_RUNS", "6"))
+
+
+def command() -> tuple[str, ...]:
+    return "--", FORKING_PYTHON.emulated, "train.py"
 
 
 def test_every_run_gives_the_same_verdict_bytes_and_baseline(tmp_path: pathlib.Path) -> None:
@@ -50,7 +54,7 @@ def test_every_run_gives_the_same_verdict_bytes_and_baseline(tmp_path: pathlib.P
         predict.write(TRAIN)
         limits = ("--max-peak", "1GiB", "--max-reserved", "1GiB", "--max-fragmentation", "90%", "--no-leaks", "--max-growth", "0")
         done = predict.run(
-            *CHECK, *limits, "--baseline", "memory.json", "--update", "--json", *COMMAND, env={"PYTHONHASHSEED": str(run)}
+            *CHECK, *limits, "--baseline", "memory.json", "--update", "--json", *FRESH, env={"PYTHONHASHSEED": str(run)}
         )
         assert done.returncode == 0, done.stderr
         return done.stdout, (predict.folder / "memory.json").read_text()
@@ -72,7 +76,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Predict:
     """A program with its baseline."""
     predict = Predict(tmp_path_factory.mktemp("project"))
     predict.write(TRAIN)
-    done = predict.run(*CHECK, "--baseline", "memory.json", "--update", *COMMAND)
+    done = predict.run(*CHECK, "--baseline", "memory.json", "--update", *command())
     assert done.returncode == 0, done.stderr
     return predict
 
@@ -92,7 +96,7 @@ def test_two_percent_more_activations_fail_and_the_line_is_named(project: Predic
         "--format",
         "json=memory.out",
     )
-    done = project.run(*CHECK, *options, *COMMAND)
+    done = project.run(*CHECK, *options, *command())
     assert done.returncode == 1, done.stderr
     assert done.stdout.startswith("✗ over the budget: 1 of 1 limit exceeded")
     assert "+2%, tolerance 1%" in " ".join(done.stdout.split())
@@ -110,24 +114,24 @@ def test_two_percent_more_activations_fail_and_the_line_is_named(project: Predic
 
 def test_growth_is_measured_and_few_steps_are_not_enough(predict: Predict) -> None:
     predict.write(LEAKING.replace("range(6)", "range(8)"))
-    done = predict.run(*CHECK, "-o", "recording", "--max-growth", "4MiB", "--no-leaks", *COMMAND)
+    done = predict.run(*CHECK, "-o", "recording", "--max-growth", "4MiB", "--no-leaks", *command())
     assert done.returncode == 1, done.stderr
     assert "leak at train.py:21: 4.00 MiB per step" in done.stdout and "✓ max-growth" in done.stdout
     assert "next: oomph report recording" in done.stdout
     done = predict.run("check", "recording", "--max-growth", "4095KiB", "--json")
     assert done.returncode == 1 and json.loads(done.stdout)["devices"][0]["growth_per_step"] == 4 << 20
     predict.write(LEAKING.replace("range(6)", "range(3)"))
-    done = predict.run(*CHECK, "--max-growth", "1GiB", *COMMAND)
+    done = predict.run(*CHECK, "--max-growth", "1GiB", *command())
     assert done.returncode == 2 and "too few to tell growth" in done.stdout.replace("\n                       ", " ")
 
 
 def test_out_of_memory_is_over_the_budget_and_another_failure_is_not_measured(predict: Predict) -> None:
     predict.write("import torch\nx = torch.zeros(1 << 20, device='cuda')\ny = torch.zeros(1 << 34, device='cuda')\n")
-    done = predict.run(*CHECK, "--max-peak", "1TiB", *COMMAND)
+    done = predict.run(*CHECK, "--max-peak", "1TiB", *command())
     assert done.returncode == 1, done.stderr
     assert "ran out of memory on GPU 0" in done.stdout
     predict.write("import sys, torch\nx = torch.zeros(1 << 20, device='cuda')\nsys.exit(3)\n")
-    done = predict.run(*CHECK, "--max-peak", "1TiB", *COMMAND)
+    done = predict.run(*CHECK, "--max-peak", "1TiB", *command())
     assert (done.returncode, done.stdout) == (2, "")
     assert "failed, so its memory could not be measured" in done.stderr and "exit status: 3" in done.stderr
 
@@ -141,7 +145,7 @@ def test_the_workflow_of_the_documentation_runs(project: Predict) -> None:
     assert shlex.split(install)[:2] == ["pip", "install"]
     tools = project.folder / "bin"
     tools.mkdir()
-    for name, program in (("oomph", OOMPH), ("python", sys.executable)):
+    for name, program in (("oomph", OOMPH), ("python", FORKING_PYTHON.emulated)):
         (tools / name).write_text(f'#!/bin/sh\nexec "{program}" "$@"\n')
         (tools / name).chmod(0o755)
     env = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}

@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from conftest import ROOT
+from conftest import FORKING_PYTHON, ROOT
 from oomph.leaks import LeakError, check_leaks
 from oomph.recording.cpu_history import CpuHistory
 
@@ -162,7 +162,7 @@ def test_the_gpu_is_measured_if_the_callable_uses_it(predict):
         print("recording:", torch._C._cuda_isHistoryEnabled())
         """
     )
-    done = predict.run("run", "--emulate", "h100", "--python", sys.executable, "train.py")
+    done = predict.run("run", "--emulate", "h100", "--python", FORKING_PYTHON.emulated, "train.py")
     said = done.stdout + done.stderr
     assert "grows 3.91 KiB and 1 tensor a call on the GPU; of the last 2 calls these stay:" in said, said
     assert "    7.81 KiB  2 blocks    train.py:8 in leaks" in said

@@ -12,17 +12,17 @@ import time
 import pytest
 import torch
 
-from conftest import MODEL, OOMPH
+from conftest import FORKING_PYTHON, MODEL, OOMPH
 
 CPU_MODEL = MODEL.replace('"cuda"', '"cpu"')
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 """With more of them torch itself hangs in a forked process."""
 
 
-def bare(predict, program: str) -> subprocess.CompletedProcess[str]:
+def bare(predict, program: str, python: str) -> subprocess.CompletedProcess[str]:
     predict.write(program)
     environment = {**os.environ, **ONE_THREAD, "NO_COLOR": "1"}
-    command = [sys.executable, "train.py"]
+    command = [python, "train.py"]
     return subprocess.run(command, cwd=predict.folder, env=environment, capture_output=True, text=True, timeout=300)
 
 
@@ -32,11 +32,14 @@ def without_ours(said: str) -> str:
 
 @pytest.fixture
 def same(run, predict):
-    """Runs a program on the CPU, bare and recorded, and compares everything that it leaves."""
+    """Runs a program on the CPU, bare and recorded, and compares everything that it leaves.
 
-    def same(program: str) -> subprocess.CompletedProcess[str]:
-        before = bare(predict, program)
-        recorded = run(program, "--cpu", gpu=False, env=ONE_THREAD).done
+    `fresh` starts new interpreters, where the program looks at what it runs in.
+    """
+
+    def same(program: str, fresh: bool = False) -> subprocess.CompletedProcess[str]:
+        before = bare(predict, program, sys.executable if fresh else FORKING_PYTHON.cpu)
+        recorded = run(program, "--cpu", gpu=False, fresh=fresh, env=ONE_THREAD).done
         assert recorded.stdout.startswith(before.stdout), recorded.stdout
         assert without_ours(recorded.stderr) == before.stderr
         assert recorded.returncode == before.returncode
@@ -71,7 +74,8 @@ def test_a_traceback_is_the_same_to_the_letter(same):
         except Exception:
             traceback.print_exc()
     nn.Sequential(hooked)(torch.ones(5))
-"""
+""",
+        fresh=True,
     )
     assert done.stderr.count("Traceback") == 3 and done.returncode == 1
 
@@ -90,7 +94,8 @@ def test_a_program_sees_the_same_of_itself(same):
                      torch.cuda.memory._record_memory_history):
         print(function.__module__, function.__qualname__, inspect.signature(function), inspect.getsourcefile(function).split("torch")[-1])
     print("torch._inductor" in sys.modules, sys.argv, sys.flags)
-"""
+""",
+        fresh=True,
     )
     assert "['MainThread'] 1" in done.stdout
 
@@ -174,7 +179,7 @@ print(raised - caught, tracker.is_on, tracker.here.followed)
 
 
 def test_an_exception_of_a_signal_handler_reaches_the_program_wherever_it_comes(tmp_path):
-    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    done = subprocess.run([FORKING_PYTHON.cpu, "-c", INTERRUPTED], capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert done.stdout == "0 True None\n", done.stderr
 
 
@@ -463,7 +468,8 @@ def test_a_signal_that_is_handled_below_python_stays_so(same):
         os.kill(os.getpid(), signal.SIGUSR1)
         os._exit(0)
     print(os.wait()[1])
-"""
+""",
+        fresh=True,
     )
     assert done.stdout == "0\n" and done.stderr.count("Stack (most recent call first)") == 2
 

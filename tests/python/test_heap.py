@@ -10,6 +10,7 @@ import sys
 import threading
 import types
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy
@@ -17,6 +18,7 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from conftest import FORKING_PYTHON
 from oomph.heap import reach, trial
 from oomph.heap import walk as heap
 
@@ -241,23 +243,41 @@ HOLDERS = {
 }
 
 
-@pytest.mark.parametrize("kind", HOLDERS)
-def test_a_path_leads_from_a_variable_to_what_it_holds(kind):
-    make, names = HOLDERS[kind]
+Unexplained = collections.Counter[str]
+"""Classes of objects with references from elsewhere, which a walk has added."""
+
+
+def walk_with(make: Callable[[], dict[object, object]]) -> tuple[Graph, Unexplained]:
+    """A walk while a variable of this function, `held`, holds something."""
     gc.collect()
     before = collections.Counter(Graph().outside())
     held = make()
     graph = Graph()
+    del held
+    return graph, collections.Counter(graph.outside()) - before
+
+
+@pytest.fixture(scope="module")
+def walk_with_holders() -> tuple[Graph, Unexplained]:
+    """One walk for all of them: each takes seconds in a process with so many modules."""
+    return walk_with(lambda: {kind: make() for kind, (make, _) in HOLDERS.items()})
+
+
+@pytest.mark.parametrize("kind", HOLDERS)
+def test_a_path_leads_from_a_variable_to_what_it_holds(walk_with_holders, kind):
+    graph, _ = walk_with_holders
     # The number that a dictionary of hooks gives to one of them is not known here.
-    places = [graph.frame("test_a_path_leads_from_a_variable_to_what_it_holds")]
-    for name in ["local:held", *names]:
+    places = [graph.frame("walk_with")]
+    for name in ["local:held", f"item:{kind!r}", *HOLDERS[kind][1]]:
         following = graph.follow(places, name) if name != "*" else [to for at in places for _, to in graph.edges[at]]
         assert following, (name, [label for at in graph.inside(places) for label, _ in graph.edges[at]])
         places = following
     assert SIZE in {graph.storages.get(at) for at in graph.inside(places)}
-    # All references are explained: nothing is held from elsewhere.
-    assert collections.Counter(graph.outside()) - before == collections.Counter()
-    del held
+
+
+def test_all_references_of_holders_are_explained(walk_with_holders):
+    _, unexplained = walk_with_holders
+    assert unexplained == collections.Counter(), "nothing is held from elsewhere"
 
 
 def test_a_weak_reference_holds_nothing():
@@ -292,15 +312,12 @@ def graphs():
         yield (given * given).sum()
 
 
-@pytest.mark.parametrize("number", range(9))
-def test_everything_that_a_graph_holds_is_explained(number):
-    gc.collect()
-    before = collections.Counter(Graph().outside())
-    kept = next(each for at, each in enumerate(graphs()) if at == number)
-    graph = Graph()
-    assert collections.Counter(graph.outside()) - before == collections.Counter()
-    assert set(graph.storages) & graph.reached(graph.follow([graph.frame(sys._getframe().f_code.co_name)], "local:kept"))
-    del kept
+def test_everything_that_a_graph_holds_is_explained():
+    graph, unexplained = walk_with(lambda: dict(enumerate(graphs())))
+    assert unexplained == collections.Counter()
+    held = graph.follow([graph.frame("walk_with")], "local:held")
+    for number in range(9):
+        assert set(graph.storages) & graph.reached(graph.follow(held, f"item:{number}")), number
 
 
 def test_what_is_saved_is_found_though_it_was_changed_since():
@@ -471,7 +488,7 @@ def test_variables_are_not_kept_alive():
 def test_both_ways_to_find_what_leads_to_tensors_agree():
     # In a process of its own: threads that other tests left behind change the counts of references in between.
     code = "import test_heap; test_heap.find_in_both_ways()"
-    subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent, check=True, timeout=300)
+    subprocess.run([FORKING_PYTHON.cpu, "-c", code], cwd=Path(__file__).parent, check=True, timeout=300)
 
 
 def find_in_both_ways():

@@ -2,12 +2,10 @@
 
 import pathlib
 import subprocess
-from collections.abc import Callable, Iterator
 
 import pytest
 
-from conftest import OOMPH
-from forking import Forks, forks
+from conftest import FORKING_PYTHON, OOMPH
 
 LOOP = """
     right = 0
@@ -105,20 +103,11 @@ def train(model, loader, opt):
 )
 
 
-@pytest.fixture(scope="module")
-def torch_forks() -> Iterator[Forks]:
-    with forks() as server:
-        yield server
-
-
-@pytest.fixture
-def run(torch_forks: Forks) -> Callable[[pathlib.Path], str]:
-    def run(program: pathlib.Path) -> str:
-        done = torch_forks.run(program)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    return run
+def run(program: pathlib.Path) -> str:
+    command = [FORKING_PYTHON.cpu, program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def fix(program: pathlib.Path, *options: str) -> None:
@@ -137,7 +126,7 @@ def fix(program: pathlib.Path, *options: str) -> None:
         pytest.param(NUMBERS_ONLY, id="only numbers leave the function"),
     ],
 )
-def test_a_fixed_program_prints_what_it_did_before(run, tmp_path, text, options):
+def test_a_fixed_program_prints_what_it_did_before(tmp_path, text, options):
     program = tmp_path / "program.py"
     program.write_text(text)
     before = run(program)
@@ -152,7 +141,7 @@ def test_a_fixed_program_prints_what_it_did_before(run, tmp_path, text, options)
         pytest.param(ZEROED_IN_PLACE, id="momentum moves parameters with gradients of zeros"),
     ],
 )
-def test_what_an_unsafe_fix_would_change_stays_without_the_option(run, tmp_path, text):
+def test_what_an_unsafe_fix_would_change_stays_without_the_option(tmp_path, text):
     program = tmp_path / "program.py"
     program.write_text(text)
     before = run(program)

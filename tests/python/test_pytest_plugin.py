@@ -2,12 +2,11 @@
 
 import os
 import subprocess
-import sys
 
 import pytest
 
 # Before pytester's inner runs, which forget what they import: torch cannot be imported twice.
-from conftest import OOMPH, ROOT
+from conftest import FORKING_PYTHON, OOMPH, ROOT
 from oomph.sizes import format_size, parse_size
 
 pytest_plugins = ["pytester"]
@@ -76,7 +75,7 @@ def test_the_peak_and_what_stays_are_measured_on_the_cpu(marked):
 
 def test_the_peak_and_what_stays_are_measured_on_a_gpu(marked):
     marked.makepyfile(test_memory=TESTS.replace("DEVICE", '"cuda"'))
-    command = [OOMPH, "run", "--emulate", "h100", "--python", sys.executable, "-m", "pytest", "test_memory.py"]
+    command = [OOMPH, "run", "--emulate", "h100", "--python", FORKING_PYTHON.emulated, "-m", "pytest", "test_memory.py"]
     done = subprocess.run(command, cwd=marked.path, capture_output=True, text=True, timeout=300)
     for line in EXPECTED[1:]:
         wanted = line.format("GPU 0").strip("*_ ")

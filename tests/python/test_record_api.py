@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import oomph
+from conftest import FORKING_PYTHON
 
 
 def model() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
@@ -21,6 +22,16 @@ def train(net: torch.nn.Module, optimizer: torch.optim.Optimizer, steps: int) ->
         net(torch.randn(8, 32)).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
+
+
+def record(path: pathlib.Path, **options) -> oomph.Recording:
+    """Without who holds what: that takes most of the time of a dump in a process with so many modules."""
+    return oomph.record(path, holders=False, **options)
+
+
+def python(*arguments: str, cwd: pathlib.Path) -> subprocess.CompletedProcess[str]:
+    command = [FORKING_PYTHON.cpu, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=300)
 
 
 def steps_of(folder: pathlib.Path) -> int:
@@ -47,14 +58,14 @@ print("fine")
 
 def test_a_with_records_its_body(tmp_path):
     # In a process of its own: parameters that other tests have left count as well.
-    done = subprocess.run([sys.executable, "-c", BODY], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    done = python("-c", BODY, cwd=tmp_path)
     assert done.stdout == "fine\n", done.stderr
     assert steps_of(tmp_path / "a") == 4
 
 
 def test_the_programs_own_steps_count_alone(tmp_path):
     net, optimizer = model()
-    with oomph.record(tmp_path / "own", own_steps=True) as rec:
+    with record(tmp_path / "own", own_steps=True) as rec:
         for _ in range(3):
             train(net, optimizer, 2)
             rec.step()
@@ -81,7 +92,7 @@ def test_holders_are_written_unless_switched_off(tmp_path):
 def test_a_decorator_records_each_call(tmp_path):
     net, optimizer = model()
 
-    @oomph.record(tmp_path / "d")
+    @record(tmp_path / "d")
     def fit(steps: int) -> str:
         """Fits."""
         train(net, optimizer, steps)
@@ -94,7 +105,7 @@ def test_a_decorator_records_each_call(tmp_path):
 
 def test_an_exception_is_the_programs_own_and_is_noted(tmp_path):
     net, optimizer = model()
-    with pytest.raises(KeyError, match="mine"), oomph.record(tmp_path / "e"):
+    with pytest.raises(KeyError, match="mine"), record(tmp_path / "e"):
         train(net, optimizer, 2)
         raise KeyError("mine")
     summary = json.loads((tmp_path / "e/rank0.json").read_text())
@@ -156,14 +167,14 @@ print("fine")
 
 
 def test_everything_is_as_before_when_it_ends(tmp_path):
-    done = subprocess.run([sys.executable, "-c", AS_BEFORE], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    done = python("-c", AS_BEFORE, cwd=tmp_path)
     assert done.stdout == "fine\n", done.stderr
 
 
 def test_one_recording_at_a_time(tmp_path, capsys):
     net, optimizer = model()
-    with oomph.record(tmp_path / "outer"):
-        with oomph.record(tmp_path / "inner") as inner:
+    with record(tmp_path / "outer"):
+        with record(tmp_path / "inner") as inner:
             inner.step()
         train(net, optimizer, 3)
     assert not (tmp_path / "inner").exists()
@@ -173,11 +184,11 @@ def test_one_recording_at_a_time(tmp_path, capsys):
 
 def test_an_optimizer_that_is_only_there_does_not_hide_inference(tmp_path):
     net, optimizer = model()
-    with oomph.record(tmp_path / "i"):
+    with record(tmp_path / "i"):
         for _ in range(4):
             net(torch.randn(8, 32))
     assert steps_of(tmp_path / "i") == 4
-    with oomph.record(tmp_path / "t"):
+    with record(tmp_path / "t"):
         train(net, optimizer, 3)
     assert steps_of(tmp_path / "t") == 3, "the first forward pass is part of the first step"
 
@@ -187,14 +198,14 @@ def test_our_errors_do_not_reach_the_program(tmp_path, capsys, monkeypatch):
         def __str__(self) -> str:
             raise RuntimeError("no words")
 
-    with pytest.raises(Silent), oomph.record(tmp_path / "s"):
+    with pytest.raises(Silent), record(tmp_path / "s"):
         raise Silent
-    with pytest.raises(SystemExit), oomph.record(tmp_path / "x"):
+    with pytest.raises(SystemExit), record(tmp_path / "x"):
         torch.zeros(10)
         sys.exit(0)
     assert json.loads((tmp_path / "x/rank0.json").read_text())["ended"] == "finished"
     monkeypatch.setattr("oomph.recording.start.history", lambda *_: 1 / 0)
-    with oomph.record(tmp_path / "n") as rec:
+    with record(tmp_path / "n") as rec:
         rec.step()
     assert "nothing is recorded: ZeroDivisionError" in capsys.readouterr().err
 
@@ -203,7 +214,7 @@ def test_generators_and_coroutines_cannot_be_decorated(tmp_path):
     async def coroutine() -> None: ...
 
     with pytest.raises(TypeError, match="cannot be decorated"):
-        oomph.record(tmp_path)(coroutine)
+        record(tmp_path)(coroutine)
 
 
 def test_wrong_arguments_are_said_at_once():
@@ -216,7 +227,7 @@ def test_wrong_arguments_are_said_at_once():
 def test_memory_that_grows_raises_the_alarm_once(tmp_path, capsys):
     net, optimizer = model()
     kept = []
-    with oomph.record(tmp_path / "g"):
+    with record(tmp_path / "g"):
         for _ in range(30):
             train(net, optimizer, 1)
             kept.append(torch.zeros(1 << 18))
@@ -227,13 +238,14 @@ def test_memory_that_grows_raises_the_alarm_once(tmp_path, capsys):
 def test_a_folder_that_cannot_be_written_is_no_harm(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     net, optimizer = model()
-    with oomph.record(tmp_path / "file" / "below"):
+    with record(tmp_path / "file" / "below"):
         train(net, optimizer, 2)
     assert "part of the recording is missing" in capsys.readouterr().err
 
 
 COMPATIBLE = """
-import copy, io, pickle, sys
+import copy, io, pickle, sys, warnings
+warnings.simplefilter("ignore")
 import torch, torch.nn as nn
 import torch._dynamo as dynamo
 from torch.func import functional_call, grad, vmap
@@ -332,9 +344,7 @@ print("fine")
 def test_what_the_program_does_with_its_modules_still_works(tmp_path):
     # A file: TorchScript reads the source.
     (tmp_path / "program.py").write_text(COMPATIBLE)
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "program.py"], capture_output=True, text=True, cwd=tmp_path, timeout=300
-    )
+    done = python("program.py", cwd=tmp_path)
     assert done.stdout.endswith("fine\n"), done.stderr[-3000:]
 
 
@@ -348,7 +358,7 @@ def test_recording_inside_of_oomph_run_is_one_recording(predict):
                 rec.step()
         """
     )
-    done = predict.run("run", "--emulate", "h200", "--python", sys.executable, "-o", "here", "train.py")
+    done = predict.run("run", "--emulate", "h200", "--python", FORKING_PYTHON.emulated, "-o", "here", "train.py")
     assert done.returncode == 0, done.stderr
     assert steps_of(predict.folder / "here") == 4
     assert not (predict.folder / "elsewhere").exists()

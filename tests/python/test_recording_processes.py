@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from conftest import MODEL, OOMPH
+from conftest import FORKING_PYTHON, MODEL, OOMPH
 
 
 def test_a_signal_asks_for_a_dump(run):
@@ -34,10 +34,10 @@ def test_a_signal_asks_for_a_dump(run):
     assert len(recorded.steps()) == 5
 
 
-def _started(run, predict, program: str) -> tuple[subprocess.Popen, int]:
+def _started(predict, program: str, python: str) -> tuple[subprocess.Popen, int]:
     """A program that runs on, and the number of its own process."""
     predict.write(program)
-    command = [OOMPH, "run", "--emulate", "h200", "--python", sys.executable, "-o", "recording", "--force", "train.py"]
+    command = [OOMPH, "run", "--emulate", "h200", "--python", python, "-o", "recording", "--force", "train.py"]
     process = subprocess.Popen(command, cwd=predict.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     line = process.stdout.readline()
     assert line.startswith("PID "), process.communicate()
@@ -58,8 +58,8 @@ ENDLESS = (
 
 
 @pytest.mark.parametrize(("number", "ended", "code"), [(signal.SIGTERM, "killed", 143), (signal.SIGINT, "failed", 130)])
-def test_a_program_that_is_told_to_end_writes_first(run, predict, number, ended, code):
-    process, pid = _started(run, predict, ENDLESS)
+def test_a_program_that_is_told_to_end_writes_first(predict, number, ended, code):
+    process, pid = _started(predict, ENDLESS, sys.executable)
     if number == signal.SIGTERM:
         process.send_signal(number)  # passed on
     else:
@@ -73,7 +73,7 @@ def test_a_program_that_is_told_to_end_writes_first(run, predict, number, ended,
     assert process.returncode == code
 
 
-def test_a_kill_in_the_middle_of_a_dump_leaves_a_whole_file(run, predict):
+def test_a_kill_in_the_middle_of_a_dump_leaves_a_whole_file(predict):
     program = (
         MODEL
         + """
@@ -93,7 +93,7 @@ def test_a_kill_in_the_middle_of_a_dump_leaves_a_whole_file(run, predict):
 """
     )
     for wait in (0.05, 0.23, 0.41):
-        process, pid = _started(run, predict, program)
+        process, pid = _started(predict, program, FORKING_PYTHON.emulated)
         time.sleep(wait)
         os.kill(pid, signal.SIGKILL)
         out, said = process.communicate(timeout=60)

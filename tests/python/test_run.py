@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from conftest import OOMPH, Predict
+from conftest import FORKING_PYTHON, OOMPH, Predict
 
 PYTHON = ("--python", sys.executable)
 
@@ -97,7 +97,7 @@ def test_a_folder_with_files_of_others_is_refused_before_the_program_starts(pred
 
 def test_a_recording_is_replaced_only_by_force(predict: Predict) -> None:
     predict.write("import torch; torch.ones(1000)")
-    command = ("run", "--cpu", *PYTHON, "-o", "recording")
+    command = ("run", "--cpu", "--python", FORKING_PYTHON.cpu, "-o", "recording")
     done = predict.run(*command, "train.py")
     assert done.returncode == 0, done.stderr
     first = (predict.folder / "recording/rank0.pickle").read_bytes()
@@ -109,7 +109,7 @@ def test_a_recording_is_replaced_only_by_force(predict: Predict) -> None:
     assert done.returncode == 0 and (predict.folder / "recording/rank0.pickle").read_bytes() != first, done.stderr
     # Without a name there is nothing to ask.
     for expected in ("oomph-recording", "oomph-recording-2"):
-        done = predict.run("run", "--cpu", *PYTHON, "train.py")
+        done = predict.run("run", "--cpu", "--python", FORKING_PYTHON.cpu, "train.py")
         assert f"recorded in {expected}\n" in done.stderr, done.stderr
     assert "oomph-recording exists: recording to oomph-recording-2" in done.stderr
 
@@ -123,7 +123,7 @@ def test_the_recording_goes_where_oomph_was_started_whatever_the_program_does(pr
         import torch
         torch.ones(1000)
     """)
-    done = predict.run("run", "--cpu", *PYTHON, "-o", "recording", "train.py")
+    done = predict.run("run", "--cpu", "--python", FORKING_PYTHON.cpu, "-o", "recording", "train.py")
     assert (predict.folder / "recording/rank0.pickle").exists(), done.stderr
     assert not list((predict.folder / "elsewhere").iterdir())
     assert stat.S_IMODE((predict.folder / "recording").stat().st_mode) == 0o700
@@ -350,9 +350,9 @@ def test_torch_that_was_looked_for_first_is_recorded(predict: Predict) -> None:
 def test_why_the_cpu_is_recorded_is_said_once(predict: Predict) -> None:
     predict.write("import torch; torch.ones(1000)")
     environment = {"CUDA_VISIBLE_DEVICES": ""}
-    done = predict.run("run", *PYTHON, "train.py", env=environment)
+    done = predict.run("run", "--python", FORKING_PYTHON.cpu, "train.py", env=environment)
     assert done.stderr.count("no usable GPU") == 1 and "recording tensors on the CPU (--cpu" in done.stderr, done.stderr
-    assert "no usable GPU" not in predict.run("run", "--cpu", *PYTHON, "train.py", env=environment).stderr
+    assert "no usable GPU" not in predict.run("run", "--cpu", "--python", FORKING_PYTHON.cpu, "train.py", env=environment).stderr
 
 
 def test_an_interpreter_that_ignores_us_is_named_as_the_cause(predict: Predict) -> None:

@@ -1,8 +1,11 @@
 """What `oomph predict --try` switches on from outside: the effect on real programs, or the reason why there is none."""
 
 import json
+import pathlib
 
 import pytest
+
+from conftest import Predict
 
 TRANSFORMER = """
     import torch
@@ -46,6 +49,34 @@ def attempt(predict, source, technique, **options):
     return result.answer["peak_allocated"], tried["peak_allocated"], tried["techniques"]
 
 
+class Tried:
+    """A program without a technique, and with each of several."""
+
+    def __init__(self, folder: pathlib.Path, source: str, *techniques: str) -> None:
+        self.answer = Predict(folder).result(source, "--try", ",".join(techniques)).answer
+        self._tried = dict(zip(techniques, self.answer["try"], strict=True))
+
+    def __getitem__(self, technique: str) -> dict:
+        tried = self._tried[technique]
+        assert tried["error"] is None, tried["error"]
+        return tried
+
+    def attempt(self, technique: str) -> tuple[int, int, dict[str, str]]:
+        """As the function `attempt` gives it."""
+        return self.answer["peak_allocated"], self[technique]["peak_allocated"], self[technique]["techniques"]
+
+
+@pytest.fixture(scope="module")
+def transformer(tmp_path_factory: pytest.TempPathFactory) -> Tried:
+    techniques = ("amp", "checkpoint", "offload", "bf16", "amp+checkpoint", "fused", "foreach-off", "batch/2", "accumulate")
+    return Tried(tmp_path_factory.mktemp("transformer"), TRANSFORMER, *techniques)
+
+
+@pytest.fixture(scope="module")
+def loader(tmp_path_factory: pytest.TempPathFactory) -> Tried:
+    return Tried(tmp_path_factory.mktemp("loader"), LOADER, "batch/2", "accumulate", "set-to-none")
+
+
 @pytest.mark.parametrize(
     "technique, share, said",
     [
@@ -55,28 +86,26 @@ def attempt(predict, source, technique, **options):
         ("bf16", 0.6, "parameters and inputs of TransformerEncoder in bfloat16"),
     ],
 )
-def test_peak_falls(predict, technique, share, said):
-    before, after, techniques = attempt(predict, TRANSFORMER, technique)
+def test_peak_falls(transformer, technique, share, said):
+    before, after, techniques = transformer.attempt(technique)
     assert after < share * before
     assert techniques[technique].startswith(said)
 
 
-def test_several_at_once(predict):
-    _, amp, _ = attempt(predict, TRANSFORMER, "amp")
-    _, both, techniques = attempt(predict, TRANSFORMER, "amp+checkpoint")
+def test_several_at_once(transformer):
+    _, amp, _ = transformer.attempt("amp")
+    _, both, techniques = transformer.attempt("amp+checkpoint")
     assert both < amp
     assert set(techniques) == {"amp", "checkpoint"}
     assert not any(text.startswith("not applied") for text in techniques.values())
 
 
-def test_own_technique_makes_the_same_requests(predict):
+def test_own_technique_makes_the_same_requests(transformer, predict):
     """Autocast from outside is autocast around the forward pass and the loss."""
-    result = predict.result(TRANSFORMER, "--try", "amp")
     autocast = 'with torch.autocast("cuda", torch.bfloat16): loss ='
     own = predict.result(TRANSFORMER.replace("loss =", autocast))
-    (tried,) = result.answer["try"]
     for figure in ("peak_allocated", "peak_reserved", "requests"):
-        assert tried[figure] == own.answer[figure], figure
+        assert transformer["amp"][figure] == own.answer[figure], figure
 
 
 def test_already_autocast(predict):
@@ -170,17 +199,17 @@ def test_blocks_as_attributes(predict):
     assert after < before
 
 
-def test_smaller_batches(predict):
-    before, after, techniques = attempt(predict, LOADER, "batch/2")
+def test_smaller_batches(loader):
+    before, after, techniques = loader.attempt("batch/2")
     assert techniques == {"batch/2": "batches of 512 instead of 1024"}
     assert after < 0.9 * before
 
 
-def test_accumulate(predict):
-    before, after, techniques = attempt(predict, LOADER, "accumulate")
+def test_accumulate(loader):
+    before, after, techniques = loader.attempt("accumulate")
     assert techniques == {"accumulate": "batches of 512 instead of 1024, two for each step of the optimizer"}
     assert after < before
-    _, half, _ = attempt(predict, LOADER, "batch/2")
+    _, half, _ = loader.attempt("batch/2")
     assert after >= half
 
 
@@ -224,8 +253,8 @@ def test_batch_samplers(predict):
 
 
 @pytest.mark.parametrize("technique", ["batch/2", "accumulate"])
-def test_own_batches(predict, technique):
-    before, after, techniques = attempt(predict, TRANSFORMER, technique)
+def test_own_batches(transformer, technique):
+    before, after, techniques = transformer.attempt(technique)
     assert before == after
     assert techniques[technique] == (
         "not applied: the program makes its batches itself; use --vary with an argument that sets the batch size"
@@ -237,8 +266,8 @@ def test_batches_of_one(predict):
     assert techniques["batch/2"] == "not applied: the DataLoader's batches have one sample"
 
 
-def test_set_to_none(predict):
-    _, _, techniques = attempt(predict, LOADER, "set-to-none")
+def test_set_to_none(loader, predict):
+    _, _, techniques = loader.attempt("set-to-none")
     assert techniques["set-to-none"].startswith("not applied: set_to_none=True is already the default")
     program = TRANSFORMER.replace("zero_grad()", "zero_grad(set_to_none=False)")
     before, after, techniques = attempt(predict, program, "set-to-none")
@@ -277,10 +306,8 @@ def test_optimizers(predict, tmp_path, kind, argument, technique, said, options)
     assert {name: found[name] for name in options} == options
 
 
-def test_fused_makes_fewer_requests(predict):
-    result = predict.result(TRANSFORMER, "--try", "fused,foreach-off")
-    fused, one_by_one = result.answer["try"]
-    assert fused["requests"] < result.answer["requests"] < one_by_one["requests"]
+def test_fused_makes_fewer_requests(transformer):
+    assert transformer["fused"]["requests"] < transformer.answer["requests"] < transformer["foreach-off"]["requests"]
 
 
 def test_bf16_reaches_states_and_keywords(predict, tmp_path):

@@ -1,18 +1,19 @@
 """Values on the emulated GPU: what `python/oomph/emulation/values.py` computes, makes up, notes, and leaves alone.
 
-Each test runs a script in a process of its own, with the emulator that OOMPH_EMULATOR_LIB names (otherwise the one of
-target/debug) loaded ahead of torch. A script sees `show(...)`, which the test gets back, `cuda`, and `value(tensor)`:
+Each test runs a script in a process of its own, with the emulator loaded ahead of torch. A script sees `show(...)`, which the test gets back, `cuda`, and `value(tensor)`:
 1 known, 2 made up, 0 unknown.
 """
 
 import json
 import os
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
+
+from conftest import EMULATOR, FORKING_PYTHON
+from forking import EMULATED
 
 ROOT = Path(__file__).resolve().parents[2]
 H200 = (
@@ -44,21 +45,14 @@ print("\\n" + json.dumps(shown))
 """
 
 
-def library():
-    path = Path(os.environ.get("OOMPH_EMULATOR_LIB", ROOT / "target/debug/liboomph_emulator.so"))
-    if not path.exists():
-        pytest.exit("build the emulator first: cargo build -p oomph-emulator", returncode=1)
-    return str(path.resolve())
-
-
 @pytest.fixture
 def run(tmp_path):
     def run(script, installed=True):
         path = tmp_path / "program.py"
         path.write_text(textwrap.dedent(script))
-        prelude = PRELUDE.format(library=library(), python=str(ROOT / "python"), script=str(path), installed=installed)
-        env = {**os.environ, "OOMPH_EMULATOR": H200, "OOMPH_EMULATOR_NOTES": str(tmp_path / "notes")}
-        done = subprocess.run([sys.executable, "-c", prelude], capture_output=True, text=True, timeout=300, env=env)
+        prelude = PRELUDE.format(library=str(EMULATOR), python=str(ROOT / "python"), script=str(path), installed=installed)
+        env = {**os.environ, **EMULATED, "OOMPH_EMULATOR": H200, "OOMPH_EMULATOR_NOTES": str(tmp_path / "notes")}
+        done = subprocess.run([FORKING_PYTHON.emulated, "-c", prelude], capture_output=True, text=True, timeout=300, env=env)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])
 

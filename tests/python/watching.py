@@ -9,7 +9,6 @@ import re
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import textwrap
 import time
@@ -17,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from conftest import MODEL, OOMPH
+from conftest import FORKING_PYTHON, MODEL, OOMPH
 
 PROGRAM = (
     MODEL
@@ -56,7 +55,7 @@ class Running:
         # Tests that have another HOME still need a cache that nobody else can write to.
         cache = {"OOMPH_CACHE_DIR": os.path.expanduser("~/.cache/oomph")}
         self.env = {**os.environ, **cache, "NO_COLOR": "1", "OOMPH_RUNTIME_DIR": str(self.sockets), **(env or {})}
-        command = [OOMPH, "run", "--emulate", "h200", "--python", sys.executable, "-o", "recording", *options]
+        command = [OOMPH, "run", "--emulate", "h200", "--python", FORKING_PYTHON.emulated, "-o", "recording", *options]
         self.process = subprocess.Popen(
             [*command, "--", *launcher, "train.py"],
             cwd=folder,
