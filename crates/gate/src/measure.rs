@@ -69,7 +69,7 @@ pub struct LimitFinding {
     pub summary: String,
     /// Suggested change.
     pub fix: String,
-    /// Growth per step; zero if it has stopped.
+    /// Growth per step; zero for what does not grow.
     pub per_step: Bytes,
 }
 

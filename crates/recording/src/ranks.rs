@@ -197,8 +197,8 @@ fn read_file(path: &Path) -> Option<Result<Vec<u8>, FileError>> {
     })
 }
 
-/// Returns the part of a snapshot's name that its sidecar files share: `rank0` of `rank0.pickle.xz`. `None` if
-/// it is not a pickle.
+/// Returns the part of a snapshot's name that its sidecar files share: `rank0` of `rank0.pickle.xz`. `None`
+/// if it is not a pickle.
 pub fn snapshot_stem(name: &str) -> Option<&str> {
     let suffixes = COMPRESSED_SUFFIXES.iter();
     let plain = suffixes.copied().find_map(|suffix| strip_suffix_ignoring_case(name, suffix)).unwrap_or(name);

@@ -1,7 +1,7 @@
 //! Settings of well-known libraries that change what a finding is about.
 //!
-//! The user's line is the call into the library; the function of the library that allocates says which setting
-//! helps. A row per function, recognised by its package and name.
+//! The user's line is the call into the library; the function of the library that allocates says which
+//! setting helps. A row per function, recognised by its package and name.
 
 use super::finding::{Finding, FindingKind};
 use crate::run::model::RunModel;
@@ -47,11 +47,11 @@ static KNOBS: &[KnobRow] = &[
             FindingKind::Oom,
             FindingKind::RisingPeak,
         ],
-        does: "gathers the logits of the whole evaluation on the GPU for `compute_metrics`, and copies all of \
-               them each time it adds a batch",
+        does: "gathers the logits of the whole evaluation on the GPU for `compute_metrics`, and copies all \
+               of them each time it adds a batch",
         fix: "set `eval_accumulation_steps=1` to move them to the CPU after each batch; better, return only \
-              what the metric needs (`preprocess_logits_for_metrics`, such as an argmax), or compute it batch \
-              by batch (`batch_eval_metrics=True`)",
+              what the metric needs (`preprocess_logits_for_metrics`, such as an argmax), or compute it \
+              batch by batch (`batch_eval_metrics=True`)",
     },
     KnobRow {
         file: "torch/nn/parallel/distributed.py",
@@ -67,8 +67,8 @@ static KNOBS: &[KnobRow] = &[
         name: "a metric of torchmetrics",
         kinds: GROWTH,
         does: "keeps every value that it is given until `reset()`",
-        fix: "give it `thresholds=…` (curves then have a fixed size), call `reset()` after each epoch, or set \
-              `compute_on_cpu=True`, which moves its lists to the CPU",
+        fix: "give it `thresholds=…` (curves then have a fixed size), call `reset()` after each epoch, or \
+              set `compute_on_cpu=True`, which moves its lists to the CPU",
     },
 ];
 

@@ -3,12 +3,12 @@
 use super::finding::{EvidenceValue, Finding, FindingKind, Severity};
 use super::leak_kind::LeakKind;
 use super::line::NamedSite;
-use crate::run::categories::Category;
 use crate::run::growth::{GrowingSite, GrowingSites, Trend};
 use crate::run::holders::Held;
 use crate::run::model::RunModel;
 use crate::trace::modules::ModuleId;
 use crate::words::{counted, grouped, listed, percent, share};
+use recording::Label;
 use rustc_hash::FxHashMap;
 use snapshot::{Bytes, FrameId, StackId};
 
@@ -97,7 +97,9 @@ impl LeakFacts {
         };
         match self.trend {
             Trend::Growing => fix,
-            Trend::Stopped => format!("nothing, if this is a cache that is meant to be there; otherwise {fix}"),
+            Trend::Stopped => {
+                format!("nothing, if this is a cache that is meant to be there; otherwise {fix}")
+            }
         }
     }
 }
@@ -147,7 +149,8 @@ fn measure_one(model: &RunModel<'_>, cluster: &SiteCluster<'_>, bounds: usize) -
     let first = lines.first().map_or(&[][..], |line| &line.allocations);
     let in_backward = lines.first().is_some_and(|line| line.in_backward);
     let kind = LeakKind::of(model, cluster, in_backward, held.as_ref());
-    let is_input = |&row: &u32| model.categories.of(row as usize) == Category::Input;
+    let is_input =
+        |&row: &u32| model.device.tensor_of(row as usize).is_some_and(|tensor| tensor.label == Label::Input);
     if kind == LeakKind::Grows && first.iter().all(is_input) {
         // The input of the step that runs: it is larger each time, and the one before is gone.
         return None;
@@ -270,9 +273,10 @@ struct LeakLine {
 fn lines(model: &RunModel<'_>, sites: &[&GrowingSite], bounds: usize) -> Vec<LeakLine> {
     let mut lines: FxHashMap<Option<FrameId>, LeakLine> = FxHashMap::default();
     for site in sites {
-        let first = site.allocations.first().and_then(|&row| {
-            model.device.history.allocations[row as usize].alloc_event()
-        });
+        let first = site
+            .allocations
+            .first()
+            .and_then(|&row| model.device.history.allocations[row as usize].alloc_event());
         let run = site.module.zip(first).and_then(|(module, event)| model.device.modules.line(module, event));
         let frame = run.or_else(|| model.frame_of(site.stack));
         let follows = site.in_backward || model.device.roles.of(site.stack).optimizer;
@@ -396,7 +400,10 @@ fn details(facts: &LeakFacts, reason: &str) -> Vec<String> {
                     (false, true) => ("", " and its backward"),
                     (false, false) => ("", ""),
                 };
-                format!("{backward}{name}{and} ({})", percent(line.bytes as f64 / facts.bytes.0.max(1) as f64))
+                format!(
+                    "{backward}{name}{and} ({})",
+                    percent(line.bytes as f64 / facts.bytes.0.max(1) as f64)
+                )
             })
             .collect();
         let more = match facts.lines.len().saturating_sub(MAX_LINES) {

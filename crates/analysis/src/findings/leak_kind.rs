@@ -219,8 +219,8 @@ impl LeakKind {
     }
 }
 
-/// Whether a good part of what a step's forward pass allocates stays: with grad mode on, a graph keeps most of
-/// it; without, only what the program stores.
+/// Whether a good part of what a step's forward pass allocates stays: with grad mode on, a graph keeps most
+/// of it; without, only what the program stores.
 fn keeps_most_of_forward(model: &RunModel<'_>, cluster: &SiteCluster<'_>) -> bool {
     let device = model.device;
     let Some(&bound) = cluster.rises.get(cluster.rises.len() / 2) else { return true };

@@ -37,7 +37,7 @@ pub(super) struct OomFacts {
     has_trials: bool,
     /// Whether a `backward()` ran.
     has_backward: bool,
-    /// Optimizer state that the first step of the optimizer still had to make, if the allocation failed there.
+    /// Optimizer state that was still to be made, if the allocation failed in the optimizer's first step.
     state_to_come: Bytes,
 }
 
@@ -309,9 +309,9 @@ fn fix(facts: &OomFacts) -> String {
     let model = held.model() + facts.state_to_come.max(failure.requested);
     if held.is_model && model > failure.usable() {
         return format!(
-            "the model itself is too large here: parameters, gradients and optimizer state need {model}, and a \
-             smaller batch or activation checkpointing leaves them as they are. Shard them (FSDP, ZeRO), use \
-             bf16 parameters or an optimizer with less state (8-bit, Adafactor), train fewer parameters \
+            "the model itself is too large here: parameters, gradients and optimizer state need {model}, and \
+             a smaller batch or activation checkpointing leaves them as they are. Shard them (FSDP, ZeRO), \
+             use bf16 parameters or an optimizer with less state (8-bit, Adafactor), train fewer parameters \
              (LoRA), or use a larger GPU"
         );
     }

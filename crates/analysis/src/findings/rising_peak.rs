@@ -56,8 +56,7 @@ pub(super) fn measure(model: &RunModel<'_>, retained: &[u64]) -> Option<RisingPe
     if needs.len() < MIN_STEPS {
         return None;
     }
-    let sampled: Vec<f64> =
-        needs.iter().copied().step_by(needs.len().div_ceil(MAX_COMPARED)).collect();
+    let sampled: Vec<f64> = needs.iter().copied().step_by(needs.len().div_ceil(MAX_COMPARED)).collect();
     let pace = slope(&needs);
     let rise = pace * (needs.len() - 1) as f64;
     let highest = needs.iter().copied().fold(0.0, f64::max);

@@ -90,7 +90,7 @@ const MIN_RISES: usize = 3;
 /// Rises from which growth that skips steps is a trend: three in eight steps happen by chance.
 const MIN_SCATTERED_RISES: usize = 5;
 /// Share of the steps with a rise below which rises are scattered.
-const MIN_STEADY_SHARE: f64 = 0.6;
+const MIN_STEADY_SHARE: f64 = 0.75;
 /// Share of what was ever added that may be taken away again; more is a buffer, a cache or the garbage
 /// collector.
 const MAX_RETURNED_SHARE: f64 = 0.3;
@@ -195,7 +195,9 @@ impl OriginGrowth {
             Trend::Stopped => self.replaced > self.left.len() / 3,
         };
         let trend = trend(&held, bounds - 1)
-            .filter(|&trend| !is_buffer(trend))
+            .filter(|&trend| {
+                !is_buffer(trend) && !(trend == Trend::Growing && is_scattered(&held, bounds - 1))
+            })
             .or_else(|| trend_of_left(&left, &held, bounds - 1))?;
         let rises = kept(&held);
         let GrowthOrigin { stack, in_engine } = origin;
@@ -233,6 +235,23 @@ fn held_at(held: &[(usize, i64)], bound: usize) -> i64 {
         0 => 0,
         changes => held[changes - 1].1,
     }
+}
+
+/// Whether there are too few rises, in too few of the steps, for a trend.
+fn is_scattered(held: &[(usize, i64)], last: usize) -> bool {
+    let levels = std::iter::once(0).chain(held.iter().map(|&(_, bytes)| bytes));
+    let rises: Vec<usize> = held
+        .iter()
+        .zip(levels)
+        .filter(|((_, bytes), before)| bytes > before)
+        .map(|((bound, _), _)| *bound)
+        .collect();
+    let Some(&first) = rises.first() else { return true };
+    let steady_share = rises.len() as f64 / (last + 1 - first).max(1) as f64;
+    let gap = |pair: &[usize]| pair[1] - pair[0];
+    let is_regular =
+        rises.len() > MIN_RISES && rises.windows(3).all(|three| gap(&three[..2]) == gap(&three[1..]));
+    rises.len() < MIN_SCATTERED_RISES && steady_share < MIN_STEADY_SHARE && !is_regular
 }
 
 /// Growth among blocks of which most make way for the next: a cache of each request, of which the last state
@@ -291,11 +310,6 @@ pub(crate) fn trend(held: &[(usize, i64)], last: usize) -> Option<Trend> {
         return Some(Trend::Stopped);
     }
     let begin = rises[0] - 1;
-    let steady_share = rises.len() as f64 / (last - begin).max(1) as f64;
-    let is_regular = rises.len() > MIN_RISES && gaps[0] == longest;
-    if rises.len() < MIN_SCATTERED_RISES && steady_share < MIN_STEADY_SHARE && !is_regular {
-        return None;
-    }
     // The pace from the first rise on, by halves.
     let at = |bound: usize| held_at(held, bound);
     let middle = begin + (last - begin) / 2;

@@ -154,9 +154,8 @@ impl Modules {
             if let (Some(Phase::Forward), Some(module), Site::User(frame)) =
                 (place.phase, place.module, sites.of(stack))
             {
-                let caller = *callers
-                    .entry(stack)
-                    .or_insert_with(|| caller_of_model(order.snapshot, sites, stack));
+                let caller =
+                    *callers.entry(stack).or_insert_with(|| caller_of_model(order.snapshot, sites, stack));
                 let pass = passes.entry(module).or_default();
                 if pass.caller != caller {
                     // Another function calls it from here on.

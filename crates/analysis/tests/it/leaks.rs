@@ -5,12 +5,17 @@ use analysis::{FindingKind, RunModel, devices, findings, words};
 
 /// Every leak as `severity line: bytes per step`.
 fn leaks(text: &str) -> Vec<String> {
+    of_kind(text, FindingKind::Leak)
+}
+
+/// Every finding of a kind as `severity line: bytes per step`.
+fn of_kind(text: &str, kind: FindingKind) -> Vec<String> {
     let snapshot = trace(text);
     let devices = devices(&snapshot);
     let model = RunModel::new(&devices[0]);
     findings(&model)
         .iter()
-        .filter(|finding| finding.kind == FindingKind::Leak)
+        .filter(|finding| finding.kind == kind)
         .map(|finding| {
             let line = finding.site.map_or("-".to_owned(), |frame| words::site_name(&snapshot, frame));
             let pace = finding.bytes_per_step.map_or(0, |bytes| bytes.0);
@@ -145,18 +150,82 @@ fn what_fills_and_empties_is_no_leak() {
 }
 
 #[test]
-fn a_pile_that_has_stopped_growing_is_low() {
-    check(
-        "repeat 12
+fn growth_that_has_stopped_is_no_leak() {
+    let text = "repeat 12
            +x 4MiB train.py:9 <module>
            +cache* 8MiB train.py:10 <module>
          end
          repeat 20
            +x 4MiB train.py:9 <module>
            +h 8MiB train.py:10 <module>
-         end",
-        &["low train.py:10: 8388608"],
-    );
+         end";
+    check(text, &[]);
+    assert_eq!(of_kind(text, FindingKind::RetainedGrowth), ["low train.py:10: 8388608"]);
+}
+
+#[test]
+fn three_rises_in_eight_steps_are_no_trend() {
+    let step = |kept: &str| format!("+x 4MiB train.py:9 <module>\n{kept}");
+    let kept =
+        |number: u32| format!("+k{number} 256KiB train.py:10 <module>\n-t\n+t 1MiB train.py:11 <module>\n");
+    let plain = "+p 256KiB train.py:10 <module>\n-p\n-t\n+t 1MiB train.py:11 <module>\n";
+    let steps = [plain.to_owned(), plain.to_owned(), kept(0), plain.to_owned(), kept(1), kept(2)];
+    let text: String =
+        steps.iter().chain([&plain.to_owned(), &plain.to_owned()]).map(|kept| step(kept)).collect();
+    check(&text, &[]);
+}
+
+#[test]
+fn the_last_state_of_each_request_is_a_leak_although_the_others_are_freed() {
+    // Four steps of a request replace its cache; the last one is stored.
+    let request = "
+         repeat 1
+           +x 1MiB serve.py:9 <module>
+           +a 4MiB serve.py:10 <module>
+           +x 1MiB serve.py:9 <module>
+           +b 4MiB serve.py:10 <module>
+           +x 1MiB serve.py:9 <module>
+           -a
+           +a 4MiB serve.py:10 <module>
+           +x 1MiB serve.py:9 <module>
+           -b
+           +kept* 4MiB serve.py:10 <module>
+           -a
+         end
+";
+    let text: String = (0..12).map(|number| request.replace("kept*", &format!("kept{number}x"))).collect();
+    let found = leaks(&text);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].contains("serve.py:10"), "{found:?}");
+}
+
+#[test]
+fn steps_that_need_more_each_time_are_a_rising_peak_and_no_leak() {
+    let text: String = (0..20)
+        .map(|step| {
+            format!(
+                "+x 1MiB train.py:9 <module>\n+h {}MiB train.py:10 <module>\n-h\n+g 1MiB train.py:11 <module>\n",
+                64 + 4 * step
+            )
+        })
+        .collect();
+    check(&text, &[]);
+    let found = of_kind(&text, FindingKind::RisingPeak);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].ends_with("train.py:10: 4194304"), "{found:?}");
+}
+
+#[test]
+fn steps_that_need_more_now_and_less_then_are_no_rising_peak() {
+    let text: String = (0..20)
+        .map(|step| {
+            format!(
+                "+x 1MiB train.py:9 <module>\n+h {}MiB train.py:10 <module>\n-h\n+g 1MiB train.py:11 <module>\n",
+                64 + 4 * (step * 7 % 20)
+            )
+        })
+        .collect();
+    assert_eq!(of_kind(&text, FindingKind::RisingPeak), [""; 0]);
 }
 
 #[test]
