@@ -45,7 +45,7 @@ class Finding:
     held_by: str | None
     """The reference path from its holder, where a recorder noted the references: `__main__.history[…].grad_fn…_saved_self`."""
     holder: Json | None
-    """Its holder: `path`, `class`, `habit`, `retained`, `stored_at`, …"""
+    """Its holder: `path`, `class`, `kind`, `retained`, `stored_at`, …"""
     cause: str | None
     details: tuple[str, ...]
     evidence: Json
@@ -329,7 +329,7 @@ class Holders(Answer):
 
     @property
     def holder(self) -> Json | None:
-        """A description of what would have to go for the memory to be free: `path`, `class`, `habit`, `retained`, …"""
+        """A description of what would have to go for the memory to be free: `path`, `class`, `kind`, `retained`, …"""
         if "holder" in self.json:
             holder: Json | None = self.json["holder"]
             return holder

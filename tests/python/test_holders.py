@@ -29,9 +29,9 @@ def test_the_holder_is_named_and_what_it_retains_is_freed_with_it(device, tmp_pa
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert len(rows) == len(cases()), done.stderr
     for row in rows:
-        _, _, path, habit, _ = cases()[row["case"]]
+        _, _, path, kind, _ = cases()[row["case"]]
         holder = row["holder"]
         assert holder["path"] == path.replace("ID", str(row["id"])), row
-        assert holder["habit"] == habit, row
+        assert holder["kind"] == kind, row
         assert holder["retained"] == row["freed"] > 0, row
         assert row["held_by"][0].startswith(holder["path"]), row

@@ -23,7 +23,7 @@ fn every_leak_of_the_report_has_its_holder() {
         .iter()
         .filter(|finding| finding["kind"] == "leak")
         .map(|finding| {
-            (finding["held_by"].as_str().unwrap_or(""), finding["holder"]["habit"].as_str().unwrap_or(""))
+            (finding["held_by"].as_str().unwrap_or(""), finding["holder"]["kind"].as_str().unwrap_or(""))
         })
         .collect();
     let expected = [

@@ -18,7 +18,7 @@ pub(crate) struct HolderReport {
     also: Vec<String>,
     class: String,
     /// Holder kind.
-    habit: &'static str,
+    kind: &'static str,
     /// Its references to such memory.
     entries: u64,
     /// Objects that do the same.
@@ -45,7 +45,7 @@ impl HolderReport {
             path: held.holder.clone(),
             also: held.also.clone(),
             class: held.class.clone(),
-            habit: held.kind.name(),
+            kind: held.kind.name(),
             entries: held.entries,
             alike: held.alike,
             bytes: held.bytes.0,

@@ -48,7 +48,7 @@ struct SplitJson {
     cached: u64,
     non_pytorch: Option<u64>,
     others: Option<u64>,
-    unseen: Option<u64>,
+    unknown_owner: Option<u64>,
     free: Option<u64>,
 }
 
@@ -117,7 +117,7 @@ fn device_json<'a>(
             cached: split.cached.0,
             non_pytorch: known(split.non_pytorch),
             others: known(split.others),
-            unseen: known(split.unknown_owner),
+            unknown_owner: known(split.unknown_owner),
             free: known(split.free),
         },
         pace: name(pace),
