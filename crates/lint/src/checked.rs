@@ -18,6 +18,8 @@ pub(crate) struct Checked<'f, 't, 'a> {
     pub(crate) facts: Vec<FunctionFacts<'t, 'a>>,
     /// Functions that run without gradients, because all their callers in the file do.
     off: Vec<bool>,
+    /// Functions that call `backward()` once per call, themselves or through others.
+    steps: Vec<bool>,
 }
 
 /// What happens to the graph behind a tensor that is kept.
@@ -43,7 +45,8 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
         facts: Vec<FunctionFacts<'t, 'a>>,
     ) -> Checked<'f, 't, 'a> {
         let off = without_gradients(&facts, file.functions.len());
-        Checked { file, facts, off }
+        let steps = with_backward(&facts, file.functions.len());
+        Checked { file, facts, off, steps }
     }
 
     /// Iterates over every call of the file, with its function.
@@ -90,8 +93,10 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
         if of.freed || in_lightning {
             return GraphOutcome::Freed;
         }
+        // Taking an item out saves nothing: what counts is what it was taken out of.
+        let whole = facts.whole(node);
         let through: Vec<_> = roots()
-            .filter(|(root, _)| facts.comes_from(*root, node) || facts.comes_from(node, *root))
+            .filter(|(root, _)| facts.comes_from(*root, whole) || facts.comes_from(node, *root))
             .collect();
         if !through.is_empty() {
             return if through.iter().any(|(_, backward)| !backward.retains) {
@@ -254,4 +259,25 @@ fn without_gradients(facts: &[FunctionFacts<'_, '_>], functions: usize) -> Vec<b
         off = next;
     }
     off
+}
+
+/// Finds the functions that call `backward()` outside of their own loops, directly or through a function of the
+/// file.
+fn with_backward(facts: &[FunctionFacts<'_, '_>], functions: usize) -> Vec<bool> {
+    let mut steps = vec![false; functions];
+    for of in facts {
+        steps[of.id.0] =
+            of.backwards.iter().any(|backward| backward.at.in_loop.is_none() && !backward.is_grad());
+    }
+    loop {
+        let calls = |of: &&FunctionFacts<'_, '_>| {
+            let mut calls = of.local_calls.iter().filter(|call| call.range.is_some());
+            !steps[of.id.0] && calls.any(|call| call.in_loop.is_none() && steps[call.callee.0])
+        };
+        let more: Vec<usize> = facts.iter().filter(calls).map(|of| of.id.0).collect();
+        if more.is_empty() {
+            return steps;
+        }
+        more.into_iter().for_each(|id| steps[id] = true);
+    }
 }

@@ -220,6 +220,8 @@ impl<'w, 't, 'a> FunctionWalk<'w, 't, 'a> {
             graph,
             scalar: false,
             part: false,
+            item: false,
+            from_unknown: false,
             mixed: false,
             on_host,
             on_device,
@@ -244,7 +246,13 @@ impl<'w, 't, 'a> FunctionWalk<'w, 't, 'a> {
     fn container(&mut self, name: &'a str, bounded: bool, range: SourceRange) -> ContainerId {
         let node = self.add(TensorOrigin::Collected, Vec::new(), HasGraph::No, range);
         let id = ContainerId(self.facts.containers.len());
-        self.facts.containers.push(Container { name, made_in: self.at.in_loop, bounded, node });
+        self.facts.containers.push(Container {
+            name,
+            made_in: self.at.in_loop,
+            bounded,
+            node,
+            items: FxHashMap::default(),
+        });
         id
     }
 

@@ -11,12 +11,27 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
     /// outermost one that counts and runs a model.
     pub(crate) fn is_step_loop(&self, facts: &FunctionFacts<'t, 'a>, id: LoopId) -> bool {
         let of = &facts.loops[id.0];
-        if of.over_batches || facts.has_backward(id) {
+        if of.over_batches || facts.has_backward(id) || self.calls_step(facts, id) {
             return true;
         }
         let inside_a_step =
             facts.around(of.parent).any(|at| facts.loops[at.0].over_batches || facts.has_backward(at));
         (of.counts || self.infers(facts, id)) && !inside_a_step
+    }
+
+    /// Returns whether each iteration of a loop calls a function of the file that calls `backward()`.
+    fn calls_step(&self, facts: &FunctionFacts<'t, 'a>, id: LoopId) -> bool {
+        let mut calls = facts.local_calls.iter().filter(|call| call.in_loop == Some(id));
+        calls.any(|call| call.range.is_some() && self.steps[call.callee.0])
+    }
+
+    /// Returns whether a loop runs once per epoch: another one in it goes through the steps.
+    pub(crate) fn is_epoch_loop(&self, facts: &FunctionFacts<'t, 'a>, id: LoopId) -> bool {
+        let is_step = |id: LoopId| {
+            facts.loops[id.0].over_batches || facts.has_backward(id) || self.calls_step(facts, id)
+        };
+        let mut inner = (0..facts.loops.len()).map(LoopId).filter(|at| facts.loops[at.0].parent == Some(id));
+        !is_step(id) && inner.any(is_step)
     }
 
     /// Returns whether a loop belongs to a program without training and runs one model on one input after
@@ -37,11 +52,24 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
             name,
             "training_step" | "train_step" | "training_step_end" | "on_train_batch_end" | "on_after_backward"
         );
-        by_name
-            || self.facts.iter().any(|facts| {
-                let mut calls = facts.local_calls.iter().filter(|call| call.callee == id);
-                calls.any(|call| call.in_loop.is_some_and(|at| self.is_step_loop(facts, at)))
+        by_name || self.is_called_by_step(id, &mut Vec::new())
+    }
+
+    fn is_called_by_step(&self, id: FunctionId, seen: &mut Vec<FunctionId>) -> bool {
+        seen.push(id);
+        self.facts.iter().any(|facts| {
+            let mut calls = facts.local_calls.iter().filter(|call| call.callee == id);
+            calls.any(|call| match call.in_loop {
+                Some(at) => self.is_step_loop(facts, at),
+                // A part of a step that another method does.
+                None => {
+                    call.range.is_some()
+                        && facts.id != FunctionId::MODULE
+                        && !seen.contains(&facts.id)
+                        && self.is_called_by_step(facts.id, seen)
+                }
             })
+        })
     }
 
     /// Returns whether a function is a unit test, not an evaluation of a model.

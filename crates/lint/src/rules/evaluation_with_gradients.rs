@@ -68,6 +68,9 @@ pub(super) fn passes<'x, 't, 'a>(
     checked: &'x Checked<'_, 't, 'a>,
 ) -> Vec<(&'x FunctionFacts<'t, 'a>, &'a str, NodeId)> {
     let mut found = Vec::new();
+    if model_differentiates(checked) {
+        return found;
+    }
     for facts in &checked.facts {
         let mut seen = Vec::new();
         for (model, node, at) in &facts.forwards {
@@ -167,6 +170,19 @@ fn uses_gradients(checked: &Checked<'_, '_, '_>, range: crate::tree::SourceRange
     ];
     let text = checked.file.text(range);
     WORDS.iter().any(|part| text.contains(part))
+}
+
+/// Returns whether the `forward` of a model of the file computes derivatives, such as forces from an energy.
+fn model_differentiates(checked: &Checked<'_, '_, '_>) -> bool {
+    const WORDS: &[&str] = &["autograd.grad(", "enable_grad(", "jacobian(", "jacrev(", "vjp("];
+    checked.facts.iter().any(|facts| {
+        let range = checked.file.functions[facts.id.0].range;
+        let is_forward = checked.file.name_of(facts.id) == "forward"
+            && checked.file.class_of(facts.id).is_some_and(|class| class.kind.is_module());
+        is_forward
+            && (WORDS.iter().any(|word| checked.file.text(range).contains(word))
+                || calls_backward(checked, facts, range))
+    })
 }
 
 /// Returns whether the file freezes parameters, which then record nothing.

@@ -37,6 +37,12 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             return self.imported(expr, call, path, &args, &all);
         }
         if let Some((base, method)) = call.method() {
+            // `stack.enter_context(torch.no_grad())` holds until the stack is closed.
+            if method == "enter_context"
+                && let Some(mode) = call.args.first().and_then(|manager| self.mode_under(manager))
+            {
+                self.at.mode = mode;
+            }
             let value = self.method(expr, call, base, method, &receiver, &args, &all);
             if let Some(value) = value {
                 return value;
@@ -129,7 +135,10 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             Makes::Plain => AbstractValue::Plain,
             Makes::Derived if parts.is_empty() => AbstractValue::Unknown,
             Makes::Derived => {
-                let values = AbstractValue::Tensor(self.derive(parts, expr.range));
+                let scalar = parts.iter().all(|part| self.facts.node(*part).scalar);
+                let node = self.derive(parts, expr.range);
+                self.facts.nodes[node.0].scalar = scalar;
+                let values = AbstractValue::Tensor(node);
                 let name = path.rsplit('.').next().unwrap_or(path);
                 if torch::has_indices(name) && all.len() > 1 {
                     AbstractValue::Tuple(vec![values, AbstractValue::Plain])

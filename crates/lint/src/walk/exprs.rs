@@ -114,6 +114,8 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
         let scalar = parts.iter().all(|part| self.facts.node(*part).scalar);
         let node = self.derive(parts, range);
         self.facts.nodes[node.0].scalar = scalar;
+        self.facts.nodes[node.0].from_unknown =
+            values.iter().any(|value| matches!(value, AbstractValue::Unknown | AbstractValue::Outer(_)));
         AbstractValue::Tensor(node)
     }
 
@@ -135,7 +137,12 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             return AbstractValue::Gradient;
         }
         if let AbstractValue::Tensor(node) = value {
-            return self.part_of(node, torch::attribute(name), name, expr.range);
+            let gives = torch::attribute(name);
+            let value = self.part_of(node, gives, name, expr.range);
+            if let (AbstractValue::Tensor(made), Gives::Derived) = (&value, gives) {
+                self.facts.nodes[made.0].item = true;
+            }
+            return value;
         }
         if value == AbstractValue::Model && torch::names_submodule(name) {
             return AbstractValue::Model;
@@ -204,7 +211,9 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
         match &value {
             AbstractValue::Tensor(node) => {
                 let node = *node;
-                let is_loss = index.text().is_some_and(|text| text.contains("loss"));
+                // `out["loss"]`, `losses["box"]`
+                let of_losses = self.file.key(base).is_some_and(|key| key.contains("loss"));
+                let is_loss = index.text().is_some_and(|text| of_losses || text.contains("loss"));
                 let made = self.derive(vec![node], expr.range);
                 // Several indices slice a tensor; a single index may also select from a tuple.
                 let cuts = match &index.kind {
@@ -220,11 +229,16 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
                     _ => false,
                 };
                 self.facts.nodes[made.0].part = cuts;
+                self.facts.nodes[made.0].item = true;
                 self.facts.nodes[made.0].scalar = is_loss || self.facts.node(node).scalar;
                 AbstractValue::Tensor(made)
             }
             AbstractValue::Container(id) => {
-                let node = self.facts.containers[id.0].node;
+                let container = &self.facts.containers[id.0];
+                if let Some(item) = container.items.get(self.file.text(index.range)) {
+                    return AbstractValue::Tensor(*item);
+                }
+                let node = container.node;
                 if self.facts.node(node).parents.is_empty() {
                     return AbstractValue::Unknown;
                 }

@@ -34,10 +34,7 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
         };
         for Keeps { parameter: place, summed, name, place: keeps_at } in &summary.keeps {
             let Some((place, value)) = argument(*place) else { continue };
-            if matches!(
-                value,
-                AbstractValue::Tensor(_) | AbstractValue::Closure(_) | AbstractValue::Instance(..)
-            ) {
+            if !self.tensors(value).is_empty() || matches!(value, AbstractValue::Instance(..)) {
                 // The name belongs to the callee: it is looked up in its text, which lives as long as the
                 // file.
                 let name = self.name_in(callee, name);

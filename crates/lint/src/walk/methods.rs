@@ -39,7 +39,8 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
                 })
             }
             AbstractValue::Meter if method == "update" => {
-                if let (Some(AbstractValue::Tensor(_)), Some(name)) = (args.first(), self.file.key(base)) {
+                let has_tensors = args.first().is_some_and(|value| !self.tensors(value).is_empty());
+                if let (true, Some(name)) = (has_tensors, self.file.key(base)) {
                     let (store, value) = (TensorStore::Outside { name }, args[0].clone());
                     let (expr, range, at) = (&call.args[0], expr.range, self.at);
                     self.facts.kept.push(KeptValue {
@@ -98,6 +99,10 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
         let to_host =
             method == "to" && call.argument("device", 0).is_some_and(|arg| arg.text() == Some("cpu"));
         let gives = if to_host { torch::Gives::OnHost } else { torch::gives(method, has_arguments) };
+        if gives == torch::Gives::Unknown && matches!(method, "values" | "items") {
+            // The dictionary that a model returned, as a whole.
+            return Some(AbstractValue::Tensor(node));
+        }
         if gives == torch::Gives::Unknown {
             // For an argument or a batch it may be a method of something else.
             let origin = self.facts.node(node).origin;
