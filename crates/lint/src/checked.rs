@@ -10,12 +10,15 @@ use crate::facts::{
     TensorStore,
 };
 use crate::file::{ClassKind, FunctionId, PythonFile};
+use crate::summary::Imports;
 use crate::tree::SourceRange;
 
 /// File with the facts about its functions.
 pub(crate) struct Checked<'f, 't, 'a> {
     pub(crate) file: &'f PythonFile<'t, 'a>,
     pub(crate) facts: Vec<FunctionFacts<'t, 'a>>,
+    /// What is known about its imports.
+    pub(crate) imports: &'f Imports,
     /// Functions that run without gradients, because all their callers in the file do.
     off: Vec<bool>,
     /// Functions that call `backward()` once per call, themselves or through others.
@@ -43,10 +46,11 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
     pub(crate) fn new(
         file: &'f PythonFile<'t, 'a>,
         facts: Vec<FunctionFacts<'t, 'a>>,
+        imports: &'f Imports,
     ) -> Checked<'f, 't, 'a> {
         let off = without_gradients(&facts, file.functions.len());
         let steps = with_backward(&facts, file.functions.len());
-        Checked { file, facts, off, steps }
+        Checked { file, facts, imports, off, steps }
     }
 
     /// Iterates over every call of the file, with its function.

@@ -2,8 +2,10 @@
 //! is kept where.
 
 use crate::file::{ClassId, FunctionId};
+use crate::summary::ClassSummary;
 use crate::tree::{CallExpr, Expr, SourceRange};
 use rustc_hash::FxHashMap;
+use std::sync::Arc;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) struct NodeId(pub(crate) usize);
@@ -29,6 +31,8 @@ pub(crate) enum AbstractValue<'a> {
     Class(ClassId),
     /// Object of a class of the file, with the tensors that it was created with.
     Instance(ClassId, Vec<NodeId>),
+    /// Object of a class of another file; with a container for what it keeps, if it was created here.
+    Imported(Arc<ClassSummary>, Option<ContainerId>),
     /// Generator of the file that holds tensors while it is suspended.
     Generator(FunctionId),
     Model,

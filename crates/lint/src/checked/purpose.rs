@@ -4,7 +4,7 @@ use super::Checked;
 use crate::facts::{At, CallFact, FunctionFacts, KeptValue, LoopId, NodeId, TensorStore};
 use crate::file::FunctionId;
 use crate::torch;
-use crate::tree::{StmtKind, walk};
+use crate::tree::{SourceRange, StmtKind, walk};
 
 impl<'t, 'a> Checked<'_, 't, 'a> {
     /// Returns whether the iterations of a loop are steps: over batches, with a `backward()`, or the
@@ -32,6 +32,41 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
         };
         let mut inner = (0..facts.loops.len()).map(LoopId).filter(|at| facts.loops[at.0].parent == Some(id));
         !is_step(id) && inner.any(is_step)
+    }
+
+    /// Returns whether a function computes derivatives, itself or through another one.
+    pub(crate) fn differentiates(&self, facts: &FunctionFacts<'t, 'a>) -> bool {
+        const WORDS: &[&str] = &["autograd.grad(", "enable_grad(", "jacobian(", "jacrev(", "vjp("];
+        let range = self.file.functions[facts.id.0].range;
+        let text = self.file.text(range);
+        WORDS.iter().any(|word| text.contains(word)) || self.calls_backward(facts, range)
+    }
+
+    /// Returns whether a function of the file that is called in this part of the function, directly or
+    /// indirectly, differentiates.
+    pub(crate) fn calls_backward(&self, facts: &FunctionFacts<'t, 'a>, part: SourceRange) -> bool {
+        let called = |facts: &FunctionFacts<'t, 'a>, part: SourceRange| -> Vec<FunctionId> {
+            let calls = facts.local_calls.iter();
+            let calls = calls.filter(|call| call.range.is_some_and(|range| part.contains(range)));
+            calls.map(|call| call.callee).collect()
+        };
+        let (mut open, mut seen) = (called(facts, part), vec![false; self.file.functions.len()]);
+        while let Some(id) = open.pop() {
+            if std::mem::replace(&mut seen[id.0], true) {
+                continue;
+            }
+            let range = self.file.functions[id.0].range;
+            // Nested functions count as well.
+            let inside =
+                |facts: &&FunctionFacts<'t, 'a>| range.contains(self.file.functions[facts.id.0].range);
+            for facts in self.facts.iter().filter(inside) {
+                if !facts.backwards.is_empty() {
+                    return true;
+                }
+                open.extend(called(facts, range));
+            }
+        }
+        false
     }
 
     /// Returns whether a loop belongs to a program without training and runs one model on one input after
@@ -142,6 +177,10 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
         const PLAIN: &[&str] =
             &["len", "sum", "print", "min", "max", "enumerate", "zip", "float", "list", "sorted", "str"];
         let TensorStore::Local { name, .. } = kept.store else { return false };
+        // What an object of another file does with it is unknown.
+        if kept.through.is_some() {
+            return false;
+        }
         let trains = self.is_training(facts, kept.at);
         let given =
             |call: &CallFact<'t, 'a>| call.call.args.iter().any(|arg| self.file.key(arg) == Some(name));

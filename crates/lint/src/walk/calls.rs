@@ -162,6 +162,9 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
                     let bounded = call.argument("maxlen", 1).is_some() && path.ends_with("deque");
                     return AbstractValue::Container(self.container("", bounded, expr.range));
                 }
+                if let Some(definition) = self.definition(path, all).cloned() {
+                    return self.of_package(expr, call, &definition, args, all);
+                }
                 if path.ends_with("AverageMeter") {
                     return AbstractValue::Meter;
                 }
@@ -254,7 +257,7 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             AbstractValue::Function(function) => {
                 let skip =
                     usize::from(call.method().is_some() && self.file.functions[function.0].class.is_some());
-                self.local(expr, call, *function, skip, args)
+                self.local(expr, call, *function, skip, args, all)
             }
             AbstractValue::Class(class) => {
                 if self.file.classes[class.0].kind.is_module() {

@@ -1,6 +1,7 @@
 //! Methods of tensors, models and containers.
 
 use super::FunctionWalk;
+use super::locals::KeptBy;
 use crate::facts::{AbstractValue, HasGraph, KeptValue, LocalCall, NodeId, TensorOrigin, TensorStore};
 use crate::file::{ClassId, FunctionId};
 use crate::torch;
@@ -35,7 +36,7 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
                 }
                 let known = self.method_of_model(expr, base, method, receiver, all);
                 known.or_else(|| {
-                    self.module_method(method).map(|function| self.local(expr, call, function, 1, args))
+                    self.module_method(method).map(|function| self.local(expr, call, function, 1, args, all))
                 })
             }
             AbstractValue::Meter if method == "update" => {
@@ -75,12 +76,22 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
                 }
                 _ => Some(AbstractValue::Unknown),
             },
-            AbstractValue::Instance(class, _) => {
-                self.file.method(*class, method).map(|function| self.local(expr, call, function, 1, args))
+            AbstractValue::Instance(class, _) => self
+                .file
+                .method(*class, method)
+                .map(|function| self.local(expr, call, function, 1, args, all)),
+            AbstractValue::Imported(class, id) => {
+                let summary = class.methods.get(method)?;
+                let name = self.file.key(base)?;
+                let store = match id {
+                    Some(id) => TensorStore::Local { id: *id, name },
+                    None => TensorStore::Outside { name },
+                };
+                Some(self.apply(expr, call, summary, 1, (args, all), KeptBy::Other(store)))
             }
             AbstractValue::Outer("self") => {
                 let class = self.class_id()?;
-                self.file.method(class, method).map(|function| self.local(expr, call, function, 1, args))
+                self.file.method(class, method).map(|function| self.local(expr, call, function, 1, args, all))
             }
             _ => None,
         }
