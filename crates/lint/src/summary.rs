@@ -144,10 +144,13 @@ impl FunctionSummary {
         let parameters = file.functions[facts.id.0].function.map_or_else(Vec::new, |function| {
             function.parameters.iter().map(|parameter| parameter.name.to_owned()).collect()
         });
+        let mut keeps: Vec<Keeps> = keeps.collect();
+        keeps.sort_by(|a, b| (a.parameter, a.place, &a.name).cmp(&(b.parameter, b.place, &b.name)));
+        keeps.dedup();
         FunctionSummary {
             parameters,
             returned: facts.returned.clone(),
-            keeps: keeps.collect(),
+            keeps,
             backwards: backwards.collect(),
             turns_gradients_off: false,
         }

@@ -53,7 +53,11 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
         {
             return value;
         }
-        let callee = self.eval(&call.callee);
+        // The receiver was evaluated above: twice for each call of a chain would be exponential.
+        let callee = match &call.callee.kind {
+            ExprKind::Attribute(base, name) => self.attribute(&call.callee, base, name, Some(receiver)),
+            _ => self.eval(&call.callee),
+        };
         self.called(expr, call, &callee, &args, &all)
     }
 

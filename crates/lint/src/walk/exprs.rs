@@ -9,7 +9,7 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
     pub(super) fn eval(&mut self, expr: &'t Expr<'a>) -> AbstractValue<'a> {
         match &expr.kind {
             ExprKind::Name(name) => self.name(name),
-            ExprKind::Attribute(base, name) => self.attribute(expr, base, name),
+            ExprKind::Attribute(base, name) => self.attribute(expr, base, name, None),
             ExprKind::Call(call) => self.call(expr, call),
             ExprKind::Subscript(base, index) => self.subscript(expr, base, index),
             ExprKind::Sequence(Sequence::Tuple, items) => {
@@ -119,7 +119,14 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
         AbstractValue::Tensor(node)
     }
 
-    fn attribute(&mut self, expr: &'t Expr<'a>, base: &'t Expr<'a>, name: &'a str) -> AbstractValue<'a> {
+    /// Handles an attribute; `known` is the value of its base, if that was evaluated already.
+    pub(super) fn attribute(
+        &mut self,
+        expr: &'t Expr<'a>,
+        base: &'t Expr<'a>,
+        name: &'a str,
+        known: Option<AbstractValue<'a>>,
+    ) -> AbstractValue<'a> {
         // `self.model` as bound in this function, or as used.
         if let Some(key) = self.file.key(expr) {
             if let Some(value) = self.names.get(key) {
@@ -132,7 +139,7 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
                 return value;
             }
         }
-        let value = self.eval(base);
+        let value = known.unwrap_or_else(|| self.eval(base));
         if name == "grad" {
             return AbstractValue::Gradient;
         }

@@ -385,6 +385,11 @@ fn any_depth_of_nesting_is_survived() {
 }
 
 #[test]
+fn any_length_of_a_chain_of_calls_is_survived() {
+    judge(&format!("text = words(){}\n", ".replace('a', 'b')".repeat(60)), NOTHING);
+}
+
+#[test]
 fn detached_values_are_not_part_of_the_graph() {
     // The only pass through the discriminator's graph, from which the generator's output was detached.
     judge(
