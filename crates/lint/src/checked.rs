@@ -109,6 +109,10 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
                 GraphOutcome::Retained
             };
         }
+        // A number computed from numbers that `backward()` runs through saved numbers only.
+        if roots().any(|(root, _)| is_computed_from(facts, node, root)) {
+            return GraphOutcome::Freed;
+        }
         let forwards: Vec<NodeId> = facts
             .in_graph(node)
             .into_iter()
@@ -234,6 +238,26 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
     pub(crate) fn is_in(&self, id: FunctionId, kind: ClassKind) -> bool {
         self.file.class_of(id).is_some_and(|class| class.kind == kind)
     }
+}
+
+/// Returns whether a number was computed only from numbers that are in the graph of `root`.
+fn is_computed_from(facts: &FunctionFacts<'_, '_>, node: NodeId, root: NodeId) -> bool {
+    let of_root = facts.in_graph(root);
+    let (mut open, mut seen) = (vec![node], vec![false; facts.nodes.len()]);
+    while let Some(at) = open.pop() {
+        let of = facts.node(at);
+        if std::mem::replace(&mut seen[at.0], true) || of.graph == HasGraph::No {
+            continue;
+        }
+        let is_leaf = !of.parents.iter().any(|parent| facts.node(*parent).graph != HasGraph::No);
+        if !of.scalar || is_leaf && !of_root.contains(&at) {
+            return false;
+        }
+        if !of_root.contains(&at) {
+            open.extend(&of.parents);
+        }
+    }
+    true
 }
 
 /// Iterates over sums: `total` of `total += loss`.

@@ -182,6 +182,7 @@ fn has_no_parameters(class: &str) -> bool {
             | "Fold"
             | "PixelShuffle"
     ) || class.contains("Pool")
+        || class.starts_with("Softmax")
 }
 
 /// Returns what a call of a function of `torch.nn.functional` makes.

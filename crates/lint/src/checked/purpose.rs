@@ -1,7 +1,7 @@
 //! Purpose of a loop or function: training, or evaluation, after which `backward()` is never called.
 
 use super::Checked;
-use crate::facts::{At, CallFact, FunctionFacts, KeptValue, LoopId, NodeId, TensorStore};
+use crate::facts::{At, CallFact, FunctionFacts, HasGraph, KeptValue, LoopId, NodeId, Returned, TensorStore};
 use crate::file::FunctionId;
 use crate::torch;
 use crate::tree::{SourceRange, StmtKind, walk};
@@ -130,7 +130,32 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
             || torch::reads_as_evaluation(self.file.name_of(facts.id))
                 && (over_batches || !torch::reads_as_inference(self.file.name_of(facts.id)))
             || self.is_in_evaluation_mode(facts, node)
-            || !self.trains() && self.is_own_model(facts, node)
+            || !self.trains()
+                && self.is_own_model(facts, node)
+                && !self.returns_parts(facts, at)
+                && !self.is_passed_on(facts, store)
+    }
+
+    /// Returns whether the innermost loop only counts, over the parts of one input, and the function returns what
+    /// it computes with its graph.
+    fn returns_parts(&self, facts: &FunctionFacts<'t, 'a>, at: At) -> bool {
+        let iter = at.in_loop.and_then(|at| facts.loops[at.0].iter);
+        let counts = iter
+            .and_then(|iter| iter.as_call())
+            .is_some_and(|call| self.file.text(call.callee.range) == "range");
+        counts && matches!(&facts.returned, Returned::Tensor { graph, .. } if *graph != HasGraph::No)
+    }
+
+    /// Returns whether a variable is given to a function that may call `backward()` on it.
+    fn is_passed_on(&self, facts: &FunctionFacts<'t, 'a>, name: &str) -> bool {
+        const HARMLESS: &[&str] =
+            &["len", "sum", "print", "min", "max", "float", "str", "round", "enumerate"];
+        facts.calls.iter().filter(|call| call.path.is_none()).any(|call| {
+            let keywords = call.call.keywords.iter().map(|keyword| &keyword.value);
+            let is_given =
+                call.call.args.iter().chain(keywords).any(|arg| arg.reads_key(self.file.source, name));
+            is_given && !HARMLESS.contains(&self.file.text(call.call.callee.range))
+        })
     }
 
     /// Returns whether the model was created in this function, by its object or by the script, so that no

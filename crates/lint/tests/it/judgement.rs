@@ -656,3 +656,77 @@ def main(rank):
         judge(&program(guard), &["5 medium load-without-map-location"]);
     }
 }
+
+#[test]
+fn a_term_of_the_loss_is_freed_with_it() {
+    judge(
+        "
+total = 0
+for x, y in loader:
+    out, value = model(x)
+    policy_loss = F.mse_loss(out, y)
+    value_loss = F.mse_loss(value, y)
+    loss = policy_loss + 0.5 * value_loss
+    loss.backward()
+    total += 2 * value_loss
+",
+        &["8 low loss-accumulated-with-graph"],
+    );
+}
+
+#[test]
+fn a_variable_that_each_iteration_assigns_first_carries_nothing() {
+    judge(
+        "
+net.eval()
+for x in first_loader:
+    out = net(x)
+for x in second_loader:
+    out = net(x)
+    out = head(out)
+    print(out.sum().item())
+",
+        &["3 medium eval-mistaken-for-no-grad", "5 medium eval-mistaken-for-no-grad"],
+    );
+}
+
+#[test]
+fn a_hook_that_overwrites_by_module_keeps_one_set() {
+    judge(
+        "\
+class Stats:
+    def hook(self, module, inputs, output):
+        self.last[module] = output.detach()
+    def watch(self, model):
+        model.layer.register_forward_hook(self.hook)
+",
+        NOTHING,
+    );
+}
+
+#[test]
+fn parts_of_one_input_are_not_steps_of_an_evaluation() {
+    judge(
+        "
+class Ratio:
+    def __init__(self):
+        self.net = nn.Linear(8, 8)
+    def value(self, states):
+        parts = [self.net(states) for i in range(4)]
+        return torch.stack(parts).sum()
+",
+        NOTHING,
+    );
+    judge(
+        "
+def main(learner):
+    net = nn.Linear(8, 8)
+    for batch in loader:
+        extra = 0
+        for x in batch.items:
+            extra += F.mse_loss(net(x), x)
+        learner.step(extra_term=extra)
+",
+        NOTHING,
+    );
+}
