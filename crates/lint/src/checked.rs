@@ -48,7 +48,10 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
         facts: Vec<FunctionFacts<'t, 'a>>,
         imports: &'f Imports,
     ) -> Checked<'f, 't, 'a> {
-        let off = without_gradients(&facts, file.functions.len());
+        let mut off = without_gradients(&facts, file.functions.len());
+        for (id, off) in off.iter_mut().enumerate() {
+            *off |= imports.are_off_in(file.name_of(FunctionId(id)));
+        }
         let steps = with_backward(&facts, file.functions.len());
         Checked { file, facts, imports, off, steps }
     }

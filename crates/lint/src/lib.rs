@@ -75,7 +75,7 @@ pub fn check_module(
     }
     let program = syntax::parse(source.text(), source.is_notebook())?;
     let file = file::PythonFile::new(source.text(), &program.body);
-    let (facts, asked) = walk::walk(&file, imports);
+    let (facts, asked, mentioned) = walk::walk(&file, imports);
     let checked = checked::Checked::new(&file, facts, imports);
     let mut found = Vec::new();
     for rule in rules {
@@ -87,7 +87,7 @@ pub fn check_module(
     found.dedup_by(|a, b| a.range == b.range && a.rule == b.rule);
     let mut asked: Vec<String> = asked.into_iter().collect();
     asked.sort_unstable();
-    Ok(ModuleReport { found, summary: ModuleSummary::of(&checked), asked })
+    Ok(ModuleReport { found, summary: ModuleSummary::of(&checked, mentioned), asked })
 }
 
 /// Returns why a source is not Python. [`check`] reports it as well, but only for sources that it parses: those

@@ -61,6 +61,8 @@ pub struct ModuleSummary {
     definitions: FxHashMap<String, Definition>,
     /// Names that it imports itself, which others may import from it.
     imports: FxHashMap<String, String>,
+    /// Functions for evaluation that it mentions.
+    mentioned: Mentioned,
 }
 
 impl ModuleSummary {
@@ -74,7 +76,13 @@ impl ModuleSummary {
         self.imports.get(name).map(String::as_str)
     }
 
-    pub(crate) fn of(checked: &Checked<'_, '_, '_>) -> ModuleSummary {
+    /// Returns the functions for evaluation that the file mentions, of any file, and whether gradients are off
+    /// wherever it does.
+    pub fn mentioned(&self) -> impl Iterator<Item = (&str, bool)> {
+        self.mentioned.iter().map(|(name, is_off)| (name.as_str(), *is_off))
+    }
+
+    pub(crate) fn of(checked: &Checked<'_, '_, '_>, mentioned: Mentioned) -> ModuleSummary {
         let file = checked.file;
         let (mut functions, mut classes) = (FxHashMap::default(), FxHashMap::default());
         for facts in &checked.facts {
@@ -110,7 +118,7 @@ impl ModuleSummary {
         let classes = classes.map(|(name, of)| (name.to_owned(), DefinitionKind::Class(Arc::new(of))));
         let definitions = functions.into_iter().chain(classes).map(|(name, kind)| (name, Definition(kind)));
         let imports = file.imports().map(|(name, path)| (name.to_owned(), path.to_owned()));
-        ModuleSummary { definitions: definitions.collect(), imports: imports.collect() }
+        ModuleSummary { definitions: definitions.collect(), imports: imports.collect(), mentioned }
     }
 }
 
@@ -194,13 +202,24 @@ pub(crate) fn turns_gradients_off<'x, 't: 'x, 'a: 'x>(
     calls.peek().is_some() && calls.all(|call| call.at.mode == GradMode::Off)
 }
 
-/// Definitions of other files, by the path that a file imports them under.
+/// What a file knows about the others of its project: definitions, by the path that it imports them under, and
+/// functions that are used without gradients.
 #[derive(Default, Debug)]
 pub struct Imports {
     definitions: FxHashMap<String, Definition>,
+    used_without_gradients: FxHashSet<String>,
 }
 
 impl Imports {
+    /// Adds a function that the whole project uses without gradients only.
+    pub fn insert_without_gradients(&mut self, function: &str) {
+        self.used_without_gradients.insert(function.to_owned());
+    }
+
+    pub(crate) fn are_off_in(&self, function: &str) -> bool {
+        self.used_without_gradients.contains(function)
+    }
+
     /// Adds what an import means.
     pub fn insert(&mut self, path: &str, definition: Definition) {
         self.definitions.insert(path.to_owned(), definition);
@@ -223,6 +242,9 @@ impl Imports {
         })
     }
 }
+
+/// Names, and whether gradients are off wherever they are mentioned.
+pub(crate) type Mentioned = FxHashMap<String, bool>;
 
 /// Imports that would make a difference if they were known.
 pub(crate) type Asked = FxHashSet<String>;

@@ -18,7 +18,7 @@ use crate::facts::{
     Returned, TensorNode, TensorOrigin,
 };
 use crate::file::{ClassKind, FunctionId, PythonFile};
-use crate::summary::{Asked, DefinitionKind, FunctionSummary, Imports, turns_gradients_off};
+use crate::summary::{Asked, DefinitionKind, FunctionSummary, Imports, Mentioned, turns_gradients_off};
 use crate::torch;
 use crate::tree::{Expr, ExprKind, Literal, SourceRange};
 use rustc_hash::FxHashMap;
@@ -31,13 +31,14 @@ const MAX_TENSORS: usize = 2_000;
 pub(crate) fn walk<'t, 'a>(
     file: &PythonFile<'t, 'a>,
     imports: &Imports,
-) -> (Vec<FunctionFacts<'t, 'a>>, Asked) {
+) -> (Vec<FunctionFacts<'t, 'a>>, Asked, Mentioned) {
     let known = Known {
         file,
         imports,
         facts: RefCell::new(FxHashMap::default()),
         globals: RefCell::default(),
         asked: RefCell::default(),
+        mentioned: RefCell::default(),
     };
     for id in 0..file.functions.len() {
         known.ask(FunctionId(id));
@@ -45,7 +46,7 @@ pub(crate) fn walk<'t, 'a>(
     let mut facts: Vec<FunctionFacts<'t, 'a>> = known.facts.into_inner().into_values().flatten().collect();
     facts.sort_by_key(|facts| facts.id);
     facts.iter_mut().filter(|facts| facts.nodes.len() > MAX_TENSORS).for_each(FunctionFacts::forget);
-    (facts, known.asked.into_inner())
+    (facts, known.asked.into_inner(), known.mentioned.into_inner())
 }
 
 /// Facts known so far. A function that is being walked through has an entry without facts.
@@ -57,6 +58,8 @@ struct Known<'w, 't, 'a> {
     globals: RefCell<FxHashMap<&'a str, AbstractValue<'a>>>,
     /// Imports that are not known, and might make a difference.
     asked: RefCell<Asked>,
+    /// Functions for evaluation that are mentioned, by name, and whether gradients are off wherever they are.
+    mentioned: RefCell<Mentioned>,
 }
 
 impl<'t, 'a> Known<'_, 't, 'a> {
@@ -335,6 +338,15 @@ impl<'w, 't, 'a> FunctionWalk<'w, 't, 'a> {
         }
     }
 
+    /// Notes whether gradients are off where a function for evaluation is mentioned, called or not.
+    fn mention(&self, name: &str) {
+        if torch::reads_as_evaluation(name) && !matches!(name, "eval") {
+            let is_off = self.at.mode == GradMode::Off;
+            let mut mentioned = self.known.mentioned.borrow_mut();
+            mentioned.entry(name.to_owned()).and_modify(|all| *all &= is_off).or_insert(is_off);
+        }
+    }
+
     fn bind(&mut self, name: &'a str, value: AbstractValue<'a>) {
         let value = match value {
             AbstractValue::Unknown => self.by_use(name),
@@ -501,6 +513,12 @@ fn mode_of(known: &Known<'_, '_, '_>, id: FunctionId) -> GradMode {
         return GradMode::Off;
     }
     let in_lightning = file.class_of(id).is_some_and(|class| class.kind == ClassKind::Lightning);
+    // Its methods by name, where the base class is in another file.
+    let is_step = matches!(function.name, "validation_step" | "test_step" | "predict_step")
+        && file.class_of(id).is_some_and(|class| !class.class.bases.is_empty());
+    if is_step {
+        return GradMode::Off;
+    }
     if in_lightning
         && ["validation", "test", "predict", "on_validation", "on_test"]
             .iter()

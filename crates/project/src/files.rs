@@ -267,7 +267,7 @@ impl<'a> Worker<'a> {
     fn finish(&mut self, source: PythonSource, draft: &Draft, package: &Package) {
         let path = &*draft.path;
         let rules = self.settings.rules_for(path);
-        let mut imports = Imports::default();
+        let mut imports = package.imports();
         let mut asked = draft.report.asked.clone();
         let mut found = None;
         // What one import means can lead to the question what another does.

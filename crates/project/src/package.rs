@@ -19,6 +19,8 @@ type Module = (PathBuf, Arc<ModuleSummary>);
 #[derive(Default)]
 pub(crate) struct Package {
     modules: HashMap<PathBuf, Module>,
+    /// Functions for evaluation by name, and whether all files use them without gradients.
+    mentioned: HashMap<String, bool>,
     /// Modules that were not among the files to check, as far as they were looked for.
     others: Mutex<HashMap<PathBuf, Option<Module>>>,
 }
@@ -28,6 +30,9 @@ impl Package {
         let is_package = file.file_stem().is_some_and(|stem| stem == "__init__");
         let module =
             if is_package { file.parent().unwrap_or(file).to_owned() } else { file.with_extension("") };
+        for (name, is_off) in summary.mentioned() {
+            self.mentioned.entry(name.to_owned()).and_modify(|all| *all &= is_off).or_insert(is_off);
+        }
         self.modules.insert(module, (file.to_owned(), Arc::new(summary)));
     }
 
@@ -50,6 +55,15 @@ impl Package {
             }
         }
         is_new
+    }
+
+    /// Returns what is known in all files, whatever they import.
+    pub(crate) fn imports(&self) -> Imports {
+        let mut imports = Imports::default();
+        for (name, _) in self.mentioned.iter().filter(|(_, is_off)| **is_off) {
+            imports.insert_without_gradients(name);
+        }
+        imports
     }
 
     fn definition(&self, file: &Path, import: &str, from_disk: bool, hops: usize) -> Option<Definition> {

@@ -184,6 +184,31 @@ def evaluate(loader):
 }
 
 #[test]
+fn a_caller_in_another_file_may_turn_gradients_off() {
+    let model = "\
+import torch
+
+class Learner:
+    def evaluate_one_step(self, x, y):
+        self.net.eval()
+        self.correct = int((self.net(x).argmax(1) == y).sum())
+";
+    let run = "\
+import torch
+
+def evaluate(learner, loader):
+    with torch.no_grad():
+        step = learner.evaluate_one_step
+        for x, y in loader:
+            step(x, y)
+";
+    let folder = folder(&[("model.py", model), ("run.py", run)]);
+    assert_eq!(findings(&folder, &[]), [""; 0]);
+    std::fs::write(folder.path().join("run.py"), run.replace("no_grad", "autocast")).expect("written");
+    assert_eq!(findings(&folder, &[]), ["model.py:6 medium eval-mistaken-for-no-grad"]);
+}
+
+#[test]
 fn files_that_import_each_other_are_checked() {
     let one = "import torch\nfrom two import b\n\ndef a(model, x):\n    return b(model, x)\n";
     let two = "import torch\nfrom one import a\n\ndef b(model, x):\n    return a(model, x)\n";

@@ -29,6 +29,9 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             at: self.at,
         };
         self.facts.calls.push(fact);
+        if let ExprKind::Attribute(_, name) | ExprKind::Name(name) = &call.callee.kind {
+            self.mention(name);
+        }
         let all: Vec<AbstractValue<'a>> = args.iter().chain(&keywords).cloned().collect();
         if let Some(value) = self.backward(expr, call, path.as_deref(), &receiver, &all) {
             return value;

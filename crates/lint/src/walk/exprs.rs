@@ -8,7 +8,10 @@ use crate::tree::{Expr, ExprKind, Literal, Produces, Sequence, SourceRange};
 impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
     pub(super) fn eval(&mut self, expr: &'t Expr<'a>) -> AbstractValue<'a> {
         match &expr.kind {
-            ExprKind::Name(name) => self.name(name),
+            ExprKind::Name(name) => {
+                self.mention(name);
+                self.name(name)
+            }
             ExprKind::Attribute(base, name) => self.attribute(expr, base, name, None),
             ExprKind::Call(call) => self.call(expr, call),
             ExprKind::Subscript(base, index) => self.subscript(expr, base, index),
@@ -127,6 +130,7 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
         name: &'a str,
         known: Option<AbstractValue<'a>>,
     ) -> AbstractValue<'a> {
+        self.mention(name);
         // `self.model` as bound in this function, or as used.
         if let Some(key) = self.file.key(expr) {
             if let Some(value) = self.names.get(key) {

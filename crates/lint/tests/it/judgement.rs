@@ -730,3 +730,17 @@ def main(learner):
         NOTHING,
     );
 }
+
+#[test]
+fn steps_of_a_lightning_module_are_known_by_name() {
+    judge(
+        "
+from base import BaseTrainer
+class Trainer(BaseTrainer):
+    def validation_step(self, batch, batch_idx):
+        out = self.model(batch)
+        self.log('val', out.sum().item())
+",
+        NOTHING,
+    );
+}
