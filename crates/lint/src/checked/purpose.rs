@@ -1,7 +1,7 @@
 //! Purpose of a loop or function: training, or evaluation, after which `backward()` is never called.
 
 use super::Checked;
-use crate::facts::{At, CallFact, FunctionFacts, HasGraph, KeptValue, LoopId, NodeId, Returned, TensorStore};
+use crate::facts::{At, CallFact, FunctionFacts, KeptValue, LoopId, NodeId, Returned, TensorStore};
 use crate::file::FunctionId;
 use crate::torch;
 use crate::tree::{SourceRange, StmtKind, walk};
@@ -136,14 +136,14 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
                 && !self.is_passed_on(facts, store)
     }
 
-    /// Returns whether the innermost loop only counts, over the parts of one input, and the function returns what
-    /// it computes with its graph.
+    /// Returns whether the innermost loop only counts, over the parts of one input, and a method returns
+    /// something: what it computes, with its graph, which code elsewhere may train.
     fn returns_parts(&self, facts: &FunctionFacts<'t, 'a>, at: At) -> bool {
         let iter = at.in_loop.and_then(|at| facts.loops[at.0].iter);
         let counts = iter
             .and_then(|iter| iter.as_call())
             .is_some_and(|call| self.file.text(call.callee.range) == "range");
-        counts && matches!(&facts.returned, Returned::Tensor { graph, .. } if *graph != HasGraph::No)
+        counts && facts.returned != Returned::Plain && self.file.class_of(facts.id).is_some()
     }
 
     /// Returns whether a variable is given to a function that may call `backward()` on it.

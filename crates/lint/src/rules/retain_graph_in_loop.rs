@@ -84,7 +84,15 @@ fn meets(facts: &FunctionFacts<'_, '_>, one: &BackwardCall<'_, '_>, other: &Back
     };
     let in_one_loop = one.at.in_loop == other.at.in_loop;
     let (first, second) = (graph(one), graph(other));
-    let shares = || first.iter().any(|at| second.contains(at));
+    // Two forward passes of one input are two graphs.
+    let forwards = |nodes: &[NodeId]| -> Vec<NodeId> {
+        let is_forward = |at: &&NodeId| facts.forwards.iter().any(|(_, result, _)| result == *at);
+        nodes.iter().filter(is_forward).copied().collect()
+    };
+    let shares = || match (forwards(&first), forwards(&second)) {
+        (one, other) if !one.is_empty() && !other.is_empty() => one.iter().any(|at| other.contains(at)),
+        _ => first.iter().any(|at| second.contains(at)),
+    };
     if in_one_loop && (is_open(one) || is_open(other)) {
         return true;
     }

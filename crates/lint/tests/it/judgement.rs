@@ -486,6 +486,15 @@ def update(weight, target):
 ",
         &["3 medium retain-graph-in-loop"],
     );
+    judge(
+        "
+def compare(model, other_model, x):
+    for _ in range(8):
+        model(x).sum().backward(retain_graph=True)
+        other_model(x).sum().backward(retain_graph=True)
+",
+        &["3 medium retain-graph-in-loop", "4 medium retain-graph-in-loop"],
+    );
 }
 
 #[test]
