@@ -118,7 +118,7 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
     pub(crate) fn evaluates(&self, facts: &FunctionFacts<'t, 'a>, node: NodeId, at: At, store: &str) -> bool {
         let in_module = self.file.class_of(facts.id).is_some_and(|class| class.kind.is_module());
         let over_batches = facts.around(at.in_loop).any(|at| facts.loops[at.0].over_batches);
-        if in_module && !over_batches || self.is_test(facts.id) {
+        if in_module && !over_batches || self.is_test(facts.id) || self.returns_parts(facts, at) {
             return false;
         }
         if facts.around(at.in_loop).any(|at| facts.has_backward(at)) && !self.reads_evaluation_loop(facts, at)
@@ -130,10 +130,7 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
             || torch::reads_as_evaluation(self.file.name_of(facts.id))
                 && (over_batches || !torch::reads_as_inference(self.file.name_of(facts.id)))
             || self.is_in_evaluation_mode(facts, node)
-            || !self.trains()
-                && self.is_own_model(facts, node)
-                && !self.returns_parts(facts, at)
-                && !self.is_passed_on(facts, store)
+            || !self.trains() && self.is_own_model(facts, node) && !self.is_passed_on(facts, store)
     }
 
     /// Returns whether the innermost loop only counts, over the parts of one input, and a method returns
