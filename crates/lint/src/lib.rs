@@ -75,7 +75,7 @@ pub fn check_module(
     }
     let program = syntax::parse(source.text(), source.is_notebook())?;
     let file = file::PythonFile::new(source.text(), &program.body);
-    let (facts, asked, mentioned) = walk::walk(&file, imports);
+    let (facts, mut asked, mentioned) = walk::walk(&file, imports);
     let checked = checked::Checked::new(&file, facts, imports);
     let mut found = Vec::new();
     for rule in rules {
@@ -85,7 +85,6 @@ pub fn check_module(
     found.retain(|diagnostic| !ignored.covers(source, diagnostic));
     found.sort_by(|a, b| (a.range, a.rule.code).cmp(&(b.range, b.rule.code)));
     found.dedup_by(|a, b| a.range == b.range && a.rule == b.rule);
-    let mut asked: Vec<String> = asked.into_iter().collect();
     asked.sort_unstable();
     Ok(ModuleReport { found, summary: ModuleSummary::of(&checked, mentioned), asked })
 }

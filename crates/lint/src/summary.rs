@@ -247,4 +247,13 @@ impl Imports {
 pub(crate) type Mentioned = FxHashMap<String, bool>;
 
 /// Imports that would make a difference if they were known.
-pub(crate) type Asked = FxHashSet<String>;
+pub(crate) type Asked = FxHashMap<String, AskedFor>;
+
+/// Why an import is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum AskedFor {
+    /// It is called with a model, an optimizer, or a tensor with a graph.
+    Call,
+    /// It is a class, or a decorator.
+    Definition,
+}

@@ -18,7 +18,9 @@ use crate::facts::{
     Returned, TensorNode, TensorOrigin,
 };
 use crate::file::{ClassKind, FunctionId, PythonFile};
-use crate::summary::{Asked, DefinitionKind, FunctionSummary, Imports, Mentioned, turns_gradients_off};
+use crate::summary::{
+    Asked, AskedFor, DefinitionKind, FunctionSummary, Imports, Mentioned, turns_gradients_off,
+};
 use crate::torch;
 use crate::tree::{Expr, ExprKind, Literal, SourceRange};
 use rustc_hash::FxHashMap;
@@ -31,7 +33,7 @@ const MAX_TENSORS: usize = 2_000;
 pub(crate) fn walk<'t, 'a>(
     file: &PythonFile<'t, 'a>,
     imports: &Imports,
-) -> (Vec<FunctionFacts<'t, 'a>>, Asked, Mentioned) {
+) -> (Vec<FunctionFacts<'t, 'a>>, Vec<String>, Mentioned) {
     let known = Known {
         file,
         imports,
@@ -43,10 +45,21 @@ pub(crate) fn walk<'t, 'a>(
     for id in 0..file.functions.len() {
         known.ask(FunctionId(id));
     }
+    let mut asked = known.asked.into_inner();
     let mut facts: Vec<FunctionFacts<'t, 'a>> = known.facts.into_inner().into_values().flatten().collect();
     facts.sort_by_key(|facts| facts.id);
     facts.iter_mut().filter(|facts| facts.nodes.len() > MAX_TENSORS).for_each(FunctionFacts::forget);
-    (facts, known.asked.into_inner(), known.mentioned.into_inner())
+    // Objects and decorators matter where steps are: in training and evaluation.
+    if !facts.iter().any(has_steps) {
+        asked.retain(|_, kind| *kind == AskedFor::Call);
+    }
+    (facts, asked.into_keys().collect(), known.mentioned.into_inner())
+}
+
+fn has_steps(facts: &FunctionFacts<'_, '_>) -> bool {
+    !facts.backwards.is_empty()
+        || !facts.evaluating.is_empty()
+        || facts.loops.iter().any(|found| found.over_batches)
 }
 
 /// Facts known so far. A function that is being walked through has an entry without facts.
@@ -95,7 +108,7 @@ impl<'t, 'a> Known<'_, 't, 'a> {
             Some(DefinitionKind::Function(summary)) => summary.turns_gradients_off,
             Some(DefinitionKind::Class(_)) => false,
             None => {
-                self.asked.borrow_mut().insert(path.to_owned());
+                self.asked.borrow_mut().insert(path.to_owned(), AskedFor::Definition);
                 false
             }
         }
@@ -340,7 +353,9 @@ impl<'w, 't, 'a> FunctionWalk<'w, 't, 'a> {
 
     /// Notes whether gradients are off where a function for evaluation is mentioned, called or not.
     fn mention(&self, name: &str) {
-        if torch::reads_as_evaluation(name) && !matches!(name, "eval") {
+        // Most names are cheap to rule out.
+        let may_be = ["eval", "val", "test", "infer", "pred", "dev"].iter().any(|word| name.contains(word));
+        if may_be && name != "eval" && torch::reads_as_evaluation(name) {
             let is_off = self.at.mode == GradMode::Off;
             let mut mentioned = self.known.mentioned.borrow_mut();
             mentioned.entry(name.to_owned()).and_modify(|all| *all &= is_off).or_insert(is_off);

@@ -6,7 +6,7 @@ use crate::facts::{
     TensorStore,
 };
 use crate::file::FunctionId;
-use crate::summary::{DefinitionKind, FunctionSummary};
+use crate::summary::{AskedFor, DefinitionKind, FunctionSummary};
 use crate::tree::{self, CallExpr, Expr, ExprKind, SourceRange};
 
 /// What keeps an argument of a call.
@@ -55,8 +55,13 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             self.file.name_of(self.facts.id) == "__init__"
                 && self.file.class_of(self.facts.id).is_some_and(|class| class.kind.is_module())
         };
-        if known.is_none() && (is_class && !makes_layers() || all.iter().any(matters)) {
-            self.known.asked.borrow_mut().insert(path.to_owned());
+        if known.is_none() {
+            if all.iter().any(matters) {
+                self.known.asked.borrow_mut().insert(path.to_owned(), AskedFor::Call);
+            } else if is_class && !makes_layers() {
+                let mut asked = self.known.asked.borrow_mut();
+                asked.entry(path.to_owned()).or_insert(AskedFor::Definition);
+            }
         }
         known
     }
