@@ -10,14 +10,19 @@ use crate::facts::{
     TensorStore,
 };
 use crate::file::{ClassKind, FunctionId, PythonFile};
+use crate::summary::Imports;
 use crate::tree::SourceRange;
 
 /// File with the facts about its functions.
 pub(crate) struct Checked<'f, 't, 'a> {
     pub(crate) file: &'f PythonFile<'t, 'a>,
     pub(crate) facts: Vec<FunctionFacts<'t, 'a>>,
+    /// What is known about its imports.
+    pub(crate) imports: &'f Imports,
     /// Functions that run without gradients, because all their callers in the file do.
     off: Vec<bool>,
+    /// Functions that call `backward()` once per call, themselves or through others.
+    steps: Vec<bool>,
 }
 
 /// What happens to the graph behind a tensor that is kept.
@@ -41,9 +46,14 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
     pub(crate) fn new(
         file: &'f PythonFile<'t, 'a>,
         facts: Vec<FunctionFacts<'t, 'a>>,
+        imports: &'f Imports,
     ) -> Checked<'f, 't, 'a> {
-        let off = without_gradients(&facts, file.functions.len());
-        Checked { file, facts, off }
+        let mut off = without_gradients(&facts, file.functions.len());
+        for (id, off) in off.iter_mut().enumerate() {
+            *off |= imports.are_off_in(file.name_of(FunctionId(id)));
+        }
+        let steps = with_backward(&facts, file.functions.len());
+        Checked { file, facts, imports, off, steps }
     }
 
     /// Iterates over every call of the file, with its function.
@@ -90,8 +100,10 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
         if of.freed || in_lightning {
             return GraphOutcome::Freed;
         }
+        // Taking an item out saves nothing: what counts is what it was taken out of.
+        let whole = facts.whole(node);
         let through: Vec<_> = roots()
-            .filter(|(root, _)| facts.comes_from(*root, node) || facts.comes_from(node, *root))
+            .filter(|(root, _)| facts.comes_from(*root, whole) || facts.comes_from(node, *root))
             .collect();
         if !through.is_empty() {
             return if through.iter().any(|(_, backward)| !backward.retains) {
@@ -99,6 +111,10 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
             } else {
                 GraphOutcome::Retained
             };
+        }
+        // A number computed from numbers that `backward()` runs through saved numbers only.
+        if roots().any(|(root, _)| is_computed_from(facts, node, root)) {
+            return GraphOutcome::Freed;
         }
         let forwards: Vec<NodeId> = facts
             .in_graph(node)
@@ -227,6 +243,26 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
     }
 }
 
+/// Returns whether a number was computed only from numbers that are in the graph of `root`.
+fn is_computed_from(facts: &FunctionFacts<'_, '_>, node: NodeId, root: NodeId) -> bool {
+    let of_root = facts.in_graph(root);
+    let (mut open, mut seen) = (vec![node], vec![false; facts.nodes.len()]);
+    while let Some(at) = open.pop() {
+        let of = facts.node(at);
+        if std::mem::replace(&mut seen[at.0], true) || of.graph == HasGraph::No {
+            continue;
+        }
+        let is_leaf = !of.parents.iter().any(|parent| facts.node(*parent).graph != HasGraph::No);
+        if !of.scalar || is_leaf && !of_root.contains(&at) {
+            return false;
+        }
+        if !of_root.contains(&at) {
+            open.extend(&of.parents);
+        }
+    }
+    true
+}
+
 /// Iterates over sums: `total` of `total += loss`.
 pub(crate) fn sums<'x, 't, 'a>(
     facts: &'x FunctionFacts<'t, 'a>,
@@ -254,4 +290,25 @@ fn without_gradients(facts: &[FunctionFacts<'_, '_>], functions: usize) -> Vec<b
         off = next;
     }
     off
+}
+
+/// Finds the functions that call `backward()` outside of their own loops, directly or through a function of the
+/// file.
+fn with_backward(facts: &[FunctionFacts<'_, '_>], functions: usize) -> Vec<bool> {
+    let mut steps = vec![false; functions];
+    for of in facts {
+        steps[of.id.0] =
+            of.backwards.iter().any(|backward| backward.at.in_loop.is_none() && !backward.is_grad());
+    }
+    loop {
+        let calls = |of: &&FunctionFacts<'_, '_>| {
+            let mut calls = of.local_calls.iter().filter(|call| call.range.is_some());
+            !steps[of.id.0] && calls.any(|call| call.in_loop.is_none() && steps[call.callee.0])
+        };
+        let more: Vec<usize> = facts.iter().filter(calls).map(|of| of.id.0).collect();
+        if more.is_empty() {
+            return steps;
+        }
+        more.into_iter().for_each(|id| steps[id] = true);
+    }
 }

@@ -2,8 +2,10 @@
 //! is kept where.
 
 use crate::file::{ClassId, FunctionId};
+use crate::summary::ClassSummary;
 use crate::tree::{CallExpr, Expr, SourceRange};
 use rustc_hash::FxHashMap;
+use std::sync::Arc;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) struct NodeId(pub(crate) usize);
@@ -29,6 +31,8 @@ pub(crate) enum AbstractValue<'a> {
     Class(ClassId),
     /// Object of a class of the file, with the tensors that it was created with.
     Instance(ClassId, Vec<NodeId>),
+    /// Object of a class of another file; with a container for what it keeps, if it was created here.
+    Imported(Arc<ClassSummary>, Option<ContainerId>),
     /// Generator of the file that holds tensors while it is suspended.
     Generator(FunctionId),
     Model,
@@ -91,6 +95,10 @@ pub(crate) struct TensorNode {
     pub(crate) scalar: bool,
     /// Whether it shares the memory of something larger.
     pub(crate) part: bool,
+    /// Whether it is an item or attribute of its parent, taken out without computing anything.
+    pub(crate) item: bool,
+    /// Whether it was also computed from something unknown, which may have a graph.
+    pub(crate) from_unknown: bool,
     pub(crate) on_host: bool,
     /// Whether it is certainly on a GPU: created there, moved there, or computed from tensors there.
     pub(crate) on_device: bool,
@@ -178,6 +186,8 @@ pub(crate) struct Container<'a> {
     pub(crate) bounded: bool,
     /// Its content, as one node of the graph.
     pub(crate) node: NodeId,
+    /// Items by index as written: those assigned to a literal key, and the last one appended as `-1`.
+    pub(crate) items: FxHashMap<&'a str, NodeId>,
 }
 
 /// Value that is put into a store.
@@ -311,6 +321,17 @@ impl<'t, 'a> FunctionFacts<'t, 'a> {
     /// computed without gradients.
     pub(crate) fn in_graph(&self, of: NodeId) -> Vec<NodeId> {
         self.reach(of, |node| node.graph != HasGraph::No)
+    }
+
+    /// Returns the tensor, tuple or dictionary that an item was taken out of, or else the tensor itself.
+    pub(crate) fn whole(&self, of: NodeId) -> NodeId {
+        let mut at = of;
+        while self.node(at).item
+            && let [parent] = self.node(at).parents[..]
+        {
+            at = parent;
+        }
+        at
     }
 
     /// Returns everything that a tensor was computed from, including itself.

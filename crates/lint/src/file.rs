@@ -199,6 +199,12 @@ impl<'t, 'a> PythonFile<'t, 'a> {
         Some(if rest.is_empty() { (*path).to_owned() } else { format!("{path}.{rest}") })
     }
 
+    /// Iterates over the imports of the project itself, as far as they can be told apart: name and path.
+    pub(crate) fn imports(&self) -> impl Iterator<Item = (&'a str, &'t str)> + '_ {
+        let imports = self.imports.iter().map(|(name, path)| (*name, *path));
+        imports.filter(|(_, path)| path.contains('.') && !path.starts_with("torch"))
+    }
+
     /// Iterates over the names under which a module is imported anywhere in the file: `torch`, `th`.
     pub(crate) fn names_of<'n>(&'n self, path: &'n str) -> impl Iterator<Item = &'a str> + 'n {
         self.imports.iter().filter(move |(_, found)| **found == path).map(|(name, _)| *name)

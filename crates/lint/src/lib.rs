@@ -22,11 +22,13 @@ mod facts;
 mod file;
 mod fix;
 mod names;
+mod notebook;
 mod rule;
 mod rules;
 mod severity;
 mod source;
 mod stores;
+mod summary;
 mod suppress;
 mod syntax;
 mod torch;
@@ -40,19 +42,41 @@ pub use rules::RULES;
 pub use severity::RuleSeverity;
 pub use source::{PythonSource, SourcePosition};
 pub use stores::{Storing, StoringLine, stores};
+pub use summary::{Definition, Imports, ModuleSummary};
 pub use syntax::SyntaxError;
 pub use tree::SourceRange;
 
 /// Checks a source with these rules and returns the findings by position; lines with a comment `# oomph:
 /// ignore` are left out.
 pub fn check(source: &PythonSource, rules: &[&'static Rule]) -> Result<Vec<Diagnostic>, SyntaxError> {
+    check_module(source, rules, &Imports::default()).map(|report| report.found)
+}
+
+/// Findings of a file of a package, what its other files need to know about it, and what it needs to know about
+/// them.
+#[derive(Default, Debug)]
+pub struct ModuleReport {
+    /// Findings by position.
+    pub found: Vec<Diagnostic>,
+    /// What callers in other files need to know.
+    pub summary: ModuleSummary,
+    /// Imports that were not given, and might make a difference: `.meters.AverageMeter`.
+    pub asked: Vec<String>,
+}
+
+/// Checks a source with these rules and with what is known about its imports.
+pub fn check_module(
+    source: &PythonSource,
+    rules: &[&'static Rule],
+    imports: &Imports,
+) -> Result<ModuleReport, SyntaxError> {
     if !concerns_memory(source.text().as_bytes()) {
-        return Ok(Vec::new());
+        return Ok(ModuleReport::default());
     }
     let program = syntax::parse(source.text(), source.is_notebook())?;
     let file = file::PythonFile::new(source.text(), &program.body);
-    let facts = walk::walk(&file);
-    let checked = checked::Checked::new(&file, facts);
+    let (facts, mut asked, mentioned) = walk::walk(&file, imports);
+    let checked = checked::Checked::new(&file, facts, imports);
     let mut found = Vec::new();
     for rule in rules {
         (rule.check)(&checked, &mut found);
@@ -61,7 +85,14 @@ pub fn check(source: &PythonSource, rules: &[&'static Rule]) -> Result<Vec<Diagn
     found.retain(|diagnostic| !ignored.covers(source, diagnostic));
     found.sort_by(|a, b| (a.range, a.rule.code).cmp(&(b.range, b.rule.code)));
     found.dedup_by(|a, b| a.range == b.range && a.rule == b.rule);
-    Ok(found)
+    asked.sort_unstable();
+    Ok(ModuleReport { found, summary: ModuleSummary::of(&checked, mentioned), asked })
+}
+
+/// Returns why a source is not Python. [`check`] reports it as well, but only for sources that it parses: those
+/// that mention PyTorch.
+pub fn syntax_error(source: &PythonSource) -> Option<SyntaxError> {
+    syntax::parse(source.text(), source.is_notebook()).err()
 }
 
 /// Returns whether a file contains anything that a rule could be about. Most files of a tree do not, and need

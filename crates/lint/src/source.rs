@@ -1,17 +1,29 @@
 //! Text of a file, and positions in it.
 
+use crate::edit::{Edit, apply};
+use crate::notebook;
 use crate::tree::SourceRange;
-use serde_json::Value;
 
 /// Python source of a file or a notebook.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct PythonSource {
     pub(crate) text: String,
     /// Start of each line, in bytes.
     lines: Vec<u32>,
-    /// First line of each cell of a notebook, with the cell's number; empty for a file.
-    cells: Vec<(usize, usize)>,
+    /// Code cells of a notebook, in order; empty for a file.
+    cells: Vec<Cell>,
     is_notebook: bool,
+}
+
+/// Code cell of a notebook.
+#[derive(Clone, Debug)]
+struct Cell {
+    /// Number among all cells, from one.
+    number: usize,
+    /// First line in the joined text, from zero.
+    line: usize,
+    /// Its code in the joined text, without the line break that joins it to the next.
+    range: SourceRange,
 }
 
 /// Position for people; line and column count from one.
@@ -49,38 +61,72 @@ impl PythonSource {
 
     /// Joins the code cells of a notebook; `None` if it is not one.
     pub fn notebook(bytes: &[u8]) -> Option<PythonSource> {
-        let whole: Value = serde_json::from_slice(bytes).ok()?;
-        let (mut text, mut cells, mut line) = (String::new(), Vec::new(), 0);
-        for (number, cell) in whole.get("cells")?.as_array()?.iter().enumerate() {
-            if cell.get("cell_type").and_then(Value::as_str) != Some("code") {
-                continue;
-            }
-            let code = match cell.get("source") {
-                Some(Value::String(code)) => code.clone(),
-                Some(Value::Array(parts)) => parts.iter().filter_map(Value::as_str).collect(),
-                _ => continue,
-            };
+        let cells = notebook::code_cells(std::str::from_utf8(bytes).ok()?)?;
+        Some(PythonSource::of_cells(cells.into_iter().filter_map(|cell| {
             // `%%bash` turns the whole cell into something else.
-            if code.trim_start().starts_with("%%") {
-                continue;
+            if cell.code.trim_start().starts_with("%%") {
+                return None;
             }
             // A cell that is not Python (an exercise, a shell) must not hide the others.
-            let code = match crate::syntax::parse(&code, true) {
-                Ok(_) => code,
-                Err(_) => "\n".repeat(code.matches('\n').count()),
+            let code = match crate::syntax::parse(&cell.code, true) {
+                Ok(_) => cell.code,
+                Err(_) => "\n".repeat(cell.code.matches('\n').count()),
             };
-            cells.push((line, number + 1));
-            line += code.matches('\n').count() + 1;
-            text.push_str(&code);
-            text.push('\n');
-        }
-        Some(PythonSource::new(text, cells, true))
+            Some((cell.number, code))
+        })))
     }
 
-    fn new(text: String, cells: Vec<(usize, usize)>, is_notebook: bool) -> PythonSource {
+    fn of_cells(codes: impl Iterator<Item = (usize, String)>) -> PythonSource {
+        let (mut text, mut cells, mut line) = (String::new(), Vec::new(), 0);
+        for (number, code) in codes {
+            let start = text.len() as u32;
+            text.push_str(&code);
+            cells.push(Cell { number, line, range: SourceRange { start, end: text.len() as u32 } });
+            line += code.matches('\n').count() + 1;
+            text.push('\n');
+        }
+        PythonSource::new(text, cells, true)
+    }
+
+    fn new(text: String, cells: Vec<Cell>, is_notebook: bool) -> PythonSource {
         let starts = memchr::memchr_iter(b'\n', text.as_bytes()).map(|at| at as u32 + 1);
         let lines = std::iter::once(0).chain(starts).collect();
         PythonSource { text, lines, cells, is_notebook }
+    }
+
+    /// Returns the source after some edits; `None` if they do not fit it, or each other, or go beyond a cell.
+    pub(crate) fn edited(&self, edits: &[Edit]) -> Option<PythonSource> {
+        let all: Vec<&Edit> = edits.iter().collect();
+        if !self.is_notebook {
+            let whole = SourceRange { start: 0, end: self.text.len() as u32 };
+            return Some(PythonSource::new(apply(&self.text, whole, &all)?, Vec::new(), false));
+        }
+        let mut done = 0;
+        let mut codes = Vec::with_capacity(self.cells.len());
+        for cell in &self.cells {
+            let own: Vec<&Edit> =
+                all.iter().copied().filter(|edit| cell.range.contains(edit.range)).collect();
+            done += own.len();
+            codes.push((cell.number, apply(&self.text, cell.range, &own)?));
+        }
+        (done == edits.len()).then(|| PythonSource::of_cells(codes.into_iter()))
+    }
+
+    /// Returns the code cells of a notebook: their numbers among all cells, from one, and their code.
+    pub fn cells(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.cells.iter().map(|cell| (cell.number, self.slice(cell.range)))
+    }
+
+    /// Returns the notebook that this source was read from, with the code of the cells that differ from
+    /// `before` replaced; everything else stays as it is, byte by byte.
+    pub fn into_notebook(&self, before: &PythonSource, notebook: &[u8]) -> Option<Vec<u8>> {
+        let changed: Vec<(usize, &str)> = before
+            .cells()
+            .zip(self.cells())
+            .filter(|((_, old), (_, new))| old != new)
+            .map(|(_, changed)| changed)
+            .collect();
+        notebook::replace(std::str::from_utf8(notebook).ok()?, &changed).map(String::into_bytes)
     }
 
     /// Returns the text; the cells of a notebook are joined.
@@ -108,8 +154,8 @@ impl PythonSource {
         let line = self.line_at(position);
         let start = self.lines[line] as usize;
         let column = self.text.get(start..position as usize).map_or(0, |text| text.chars().count()) + 1;
-        match self.cells.iter().rev().find(|(first, _)| *first <= line) {
-            Some((first, cell)) => SourcePosition { cell: Some(*cell), line: line - first + 1, column },
+        match self.cells.iter().rev().find(|cell| cell.line <= line) {
+            Some(cell) => SourcePosition { cell: Some(cell.number), line: line - cell.line + 1, column },
             None => SourcePosition { cell: None, line: line + 1, column },
         }
     }

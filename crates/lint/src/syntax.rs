@@ -246,10 +246,12 @@ impl<'a> RuffLowering<'a> {
     fn import_from(&self, of: &ast::StmtImportFrom) -> StmtKind<'a> {
         let module = of.module.as_ref().map_or("", |module| self.slice(module));
         let module = format!("{}{module}", ".".repeat(of.level.min(8) as usize));
+        // `from . import a` is `.a`, `from .a import b` is `.a.b`.
+        let dot = if module.ends_with('.') { "" } else { "." };
         let import = |alias: &ast::Alias| {
             let name = self.slice(&alias.name);
             let binds = alias.asname.as_ref().map_or(name, |name| self.slice(name));
-            Import { binds, path: format!("{module}.{name}") }
+            Import { binds, path: format!("{module}{dot}{name}") }
         };
         StmtKind::Import(of.names.iter().map(import).collect())
     }

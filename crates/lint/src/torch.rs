@@ -182,6 +182,7 @@ fn has_no_parameters(class: &str) -> bool {
             | "Fold"
             | "PixelShuffle"
     ) || class.contains("Pool")
+        || class.starts_with("Softmax")
 }
 
 /// Returns what a call of a function of `torch.nn.functional` makes.
@@ -235,6 +236,21 @@ fn torch_makes(name: &str) -> Makes {
     }
 }
 
+/// Returns whether a function exchanges tensors between processes and returns one with the graph of its
+/// argument. Those of `torch.distributed` itself work in place and return none.
+fn reduces_with_graph(path: &str) -> bool {
+    let Some((module, name)) = path.rsplit_once('.') else { return false };
+    let is_collective = ["reduce", "gather", "broadcast", "all_to_all", "alltoall"]
+        .iter()
+        .any(|word| name.trim_end_matches('_').contains(word));
+    let is_object = name.contains("object") || name.contains("async") || name.contains("parameters");
+    let keeps_graph = module.starts_with("horovod.")
+        || module.starts_with("byteps.")
+        || module.starts_with("torch.distributed.nn")
+        || module.starts_with("torch.distributed._functional_collectives");
+    keeps_graph && is_collective && !is_object
+}
+
 /// Returns what a call of an imported name makes.
 pub(crate) fn makes(path: &str) -> Makes {
     let last = path.rsplit('.').next().unwrap_or(path);
@@ -264,6 +280,7 @@ pub(crate) fn makes(path: &str) -> Makes {
         | "rich.progress.track" => return Makes::Same,
         "torch.hub.load" | "timm.create_model" | "torch.jit.load" => return Makes::Model,
         "torch.load" => return Makes::Checkpoint,
+        _ if reduces_with_graph(path) => return Makes::Derived,
         _ if path.starts_with("torchvision.models.") => return Makes::Model,
         _ if last == "DataLoader" => return Makes::Loader,
         _ if last == "DistributedDataParallel" => return Makes::Model,

@@ -15,9 +15,12 @@ mod stmts;
 
 use crate::facts::{
     AbstractValue, At, Container, ContainerId, FunctionFacts, GradMode, HasGraph, Loop, LoopId, NodeId,
-    Returned, TensorNode, TensorOrigin, TensorStore,
+    Returned, TensorNode, TensorOrigin,
 };
 use crate::file::{ClassKind, FunctionId, PythonFile};
+use crate::summary::{
+    Asked, AskedFor, DefinitionKind, FunctionSummary, Imports, Mentioned, turns_gradients_off,
+};
 use crate::torch;
 use crate::tree::{Expr, ExprKind, Literal, SourceRange};
 use rustc_hash::FxHashMap;
@@ -27,40 +30,49 @@ use std::cell::RefCell;
 const MAX_TENSORS: usize = 2_000;
 
 /// Walks through every function of a file.
-pub(crate) fn walk<'t, 'a>(file: &PythonFile<'t, 'a>) -> Vec<FunctionFacts<'t, 'a>> {
-    let known = Known { file, facts: RefCell::new(FxHashMap::default()), globals: RefCell::default() };
+pub(crate) fn walk<'t, 'a>(
+    file: &PythonFile<'t, 'a>,
+    imports: &Imports,
+) -> (Vec<FunctionFacts<'t, 'a>>, Vec<String>, Mentioned) {
+    let known = Known {
+        file,
+        imports,
+        facts: RefCell::new(FxHashMap::default()),
+        globals: RefCell::default(),
+        asked: RefCell::default(),
+        mentioned: RefCell::default(),
+    };
     for id in 0..file.functions.len() {
         known.ask(FunctionId(id));
     }
+    let mut asked = known.asked.into_inner();
     let mut facts: Vec<FunctionFacts<'t, 'a>> = known.facts.into_inner().into_values().flatten().collect();
     facts.sort_by_key(|facts| facts.id);
     facts.iter_mut().filter(|facts| facts.nodes.len() > MAX_TENSORS).for_each(FunctionFacts::forget);
-    facts
+    // Objects and decorators matter where steps are: in training and evaluation.
+    if !facts.iter().any(has_steps) {
+        asked.retain(|_, kind| *kind == AskedFor::Call);
+    }
+    (facts, asked.into_keys().collect(), known.mentioned.into_inner())
+}
+
+fn has_steps(facts: &FunctionFacts<'_, '_>) -> bool {
+    !facts.backwards.is_empty()
+        || !facts.evaluating.is_empty()
+        || facts.loops.iter().any(|found| found.over_batches)
 }
 
 /// Facts known so far. A function that is being walked through has an entry without facts.
 struct Known<'w, 't, 'a> {
     file: &'w PythonFile<'t, 'a>,
+    imports: &'w Imports,
     facts: RefCell<FxHashMap<FunctionId, Option<FunctionFacts<'t, 'a>>>>,
     /// Names of the module, also while it is being walked through.
     globals: RefCell<FxHashMap<&'a str, AbstractValue<'a>>>,
-}
-
-/// Parameter that a function keeps.
-struct Keeps {
-    parameter: usize,
-    summed: bool,
-    name: String,
-    place: SourceRange,
-}
-
-/// What a caller needs to know about a function.
-struct FunctionSummary {
-    returned: Returned,
-    /// Parameters that are kept.
-    keeps: Vec<Keeps>,
-    /// Parameters that `backward()` is called on.
-    backwards: Vec<usize>,
+    /// Imports that are not known, and might make a difference.
+    asked: RefCell<Asked>,
+    /// Functions for evaluation that are mentioned, by name, and whether gradients are off wherever they are.
+    mentioned: RefCell<Mentioned>,
 }
 
 impl<'t, 'a> Known<'_, 't, 'a> {
@@ -77,37 +89,29 @@ impl<'t, 'a> Known<'_, 't, 'a> {
     fn summary(&self, id: FunctionId) -> Option<FunctionSummary> {
         self.ask(id);
         let facts = self.facts.borrow();
-        let facts = facts.get(&id)?.as_ref()?;
-        let parameter = |node: NodeId| match facts.node(node).origin {
-            TensorOrigin::Parameter(place) => Some(place),
-            _ => None,
-        };
-        let sources =
-            |node: NodeId| facts.ancestors(node).into_iter().filter_map(parameter).collect::<Vec<_>>();
-        let graph = |node: NodeId| facts.node(node).graph != HasGraph::No;
-        let kept = facts.kept.iter().filter_map(|kept| match (&kept.store, &kept.value) {
-            (TensorStore::Outside { name }, AbstractValue::Tensor(node)) if graph(*node) => {
-                Some((*node, kept.summed, *name, kept.place()))
+        facts.get(&id)?.as_ref().map(|facts| FunctionSummary::of(self.file, facts))
+    }
+
+    /// Returns whether a decorator of this file runs what it decorates without gradients.
+    fn is_off_under(&self, decorator: FunctionId) -> bool {
+        let inside = (0..self.file.functions.len()).map(FunctionId);
+        for id in inside.filter(|id| self.file.functions[id.0].parent == decorator) {
+            self.ask(id);
+        }
+        let facts = self.facts.borrow();
+        turns_gradients_off(self.file, decorator, facts.values().flatten())
+    }
+
+    /// Returns whether a decorator of another file does.
+    fn is_off_under_import(&self, path: &str) -> bool {
+        match self.imports.get(path) {
+            Some(DefinitionKind::Function(summary)) => summary.turns_gradients_off,
+            Some(DefinitionKind::Class(_)) => false,
+            None => {
+                self.asked.borrow_mut().insert(path.to_owned(), AskedFor::Definition);
+                false
             }
-            _ => None,
-        });
-        let summed = facts.carried.iter().filter(|carried| carried.name.contains('.') && graph(carried.node));
-        let summed = summed.map(|carried| (carried.node, true, carried.name, carried.range));
-        let keeps = kept.chain(summed).flat_map(|(node, summed, name, place)| {
-            let parameters = sources(node).into_iter();
-            parameters.map(move |parameter| Keeps { parameter, summed, name: name.to_owned(), place })
-        });
-        let backwards = facts
-            .backwards
-            .iter()
-            .filter(|backward| backward.at.in_loop.is_none())
-            .flat_map(|backward| &backward.nodes)
-            .flat_map(|node| sources(*node));
-        Some(FunctionSummary {
-            returned: facts.returned.clone(),
-            keeps: keeps.collect(),
-            backwards: backwards.collect(),
-        })
+        }
     }
 }
 
@@ -125,7 +129,7 @@ struct FunctionWalk<'w, 't, 'a> {
 impl<'w, 't, 'a> FunctionWalk<'w, 't, 'a> {
     fn new(known: &'w Known<'w, 't, 'a>, id: FunctionId) -> FunctionWalk<'w, 't, 'a> {
         let file = known.file;
-        let mode = mode_of(file, id);
+        let mode = mode_of(known, id);
         let facts = FunctionFacts {
             id,
             nodes: Vec::new(),
@@ -220,6 +224,8 @@ impl<'w, 't, 'a> FunctionWalk<'w, 't, 'a> {
             graph,
             scalar: false,
             part: false,
+            item: false,
+            from_unknown: false,
             mixed: false,
             on_host,
             on_device,
@@ -244,7 +250,13 @@ impl<'w, 't, 'a> FunctionWalk<'w, 't, 'a> {
     fn container(&mut self, name: &'a str, bounded: bool, range: SourceRange) -> ContainerId {
         let node = self.add(TensorOrigin::Collected, Vec::new(), HasGraph::No, range);
         let id = ContainerId(self.facts.containers.len());
-        self.facts.containers.push(Container { name, made_in: self.at.in_loop, bounded, node });
+        self.facts.containers.push(Container {
+            name,
+            made_in: self.at.in_loop,
+            bounded,
+            node,
+            items: FxHashMap::default(),
+        });
         id
     }
 
@@ -332,9 +344,21 @@ impl<'w, 't, 'a> FunctionWalk<'w, 't, 'a> {
                 | AbstractValue::Optimizer
                 | AbstractValue::Loader
                 | AbstractValue::Meter
+                | AbstractValue::Imported(..)
                 | AbstractValue::Instance(..)),
             ) => Some(from_outside(&value, key)),
             _ => None,
+        }
+    }
+
+    /// Notes whether gradients are off where a function for evaluation is mentioned, called or not.
+    fn mention(&self, name: &str) {
+        // Most names are cheap to rule out.
+        let may_be = ["eval", "val", "test", "infer", "pred", "dev"].iter().any(|word| name.contains(word));
+        if may_be && name != "eval" && torch::reads_as_evaluation(name) {
+            let is_off = self.at.mode == GradMode::Off;
+            let mut mentioned = self.known.mentioned.borrow_mut();
+            mentioned.entry(name.to_owned()).and_modify(|all| *all &= is_off).or_insert(is_off);
         }
     }
 
@@ -346,7 +370,7 @@ impl<'w, 't, 'a> FunctionWalk<'w, 't, 'a> {
         if self.facts.id == FunctionId::MODULE {
             self.known.globals.borrow_mut().insert(name, value.clone());
         }
-        if let AbstractValue::Container(id) = &value {
+        if let AbstractValue::Container(id) | AbstractValue::Imported(_, Some(id)) = &value {
             let container = &mut self.facts.containers[id.0];
             if container.name.is_empty() {
                 container.name = name;
@@ -463,12 +487,14 @@ fn from_outside<'a>(value: &AbstractValue<'a>, name: &'a str) -> AbstractValue<'
         | AbstractValue::Tuple(_)
         | AbstractValue::Closure(_) => AbstractValue::Outer(name),
         AbstractValue::Instance(class, _) => AbstractValue::Instance(*class, Vec::new()),
+        AbstractValue::Imported(class, _) => AbstractValue::Imported(class.clone(), None),
         other => other.clone(),
     }
 }
 
 /// Returns whether gradients are on at the start of a function.
-fn mode_of(file: &PythonFile<'_, '_>, id: FunctionId) -> GradMode {
+fn mode_of(known: &Known<'_, '_, '_>, id: FunctionId) -> GradMode {
+    let file = known.file;
     let defined = &file.functions[id.0];
     let Some(function) = defined.function else { return GradMode::On };
     for decorator in &function.decorators {
@@ -479,6 +505,14 @@ fn mode_of(file: &PythonFile<'_, '_>, id: FunctionId) -> GradMode {
             let turned_off =
                 decorator.as_call().is_some_and(|call| call.args.iter().any(|arg| arg.is(Literal::False)));
             return if on || turned_off { GradMode::On } else { GradMode::Off };
+        }
+        let is_off = match (file.path(callee), file.key(callee).and_then(|name| file.function_named(name))) {
+            (Some(path), _) => known.is_off_under_import(&path),
+            (None, Some(decorator)) => decorator != id && known.is_off_under(decorator),
+            (None, None) => false,
+        };
+        if is_off {
+            return GradMode::Off;
         }
         // A custom decorator of the project may do the same.
         let name = file.text(callee.range).to_ascii_lowercase();
@@ -494,6 +528,12 @@ fn mode_of(file: &PythonFile<'_, '_>, id: FunctionId) -> GradMode {
         return GradMode::Off;
     }
     let in_lightning = file.class_of(id).is_some_and(|class| class.kind == ClassKind::Lightning);
+    // Its methods by name, where the base class is in another file.
+    let is_step = matches!(function.name, "validation_step" | "test_step" | "predict_step")
+        && file.class_of(id).is_some_and(|class| !class.class.bases.is_empty());
+    if is_step {
+        return GradMode::Off;
+    }
     if in_lightning
         && ["validation", "test", "predict", "on_validation", "on_test"]
             .iter()
@@ -504,7 +544,7 @@ fn mode_of(file: &PythonFile<'_, '_>, id: FunctionId) -> GradMode {
     // A nested function runs when it is called: only a mode common to both is known.
     match defined.parent {
         FunctionId::MODULE => GradMode::On,
-        parent => mode_of(file, parent),
+        parent => mode_of(known, parent),
     }
 }
 

@@ -1,12 +1,13 @@
 //! Finds the files, and checks them on all cores.
 
 use crate::fixes;
+use crate::package::Package;
 use crate::settings::{Globs, LintSettings};
 use crate::{FixMode, LintOptions, LintResults, LintedFile};
 use analysis::words::shown_path;
 use failure::Failure;
 use ignore::{DirEntry, Walk, WalkBuilder};
-use lint::{Diagnostic, Fix, PythonSource, Rule};
+use lint::{Diagnostic, Fix, Imports, ModuleReport, PythonSource, Rule};
 use std::collections::HashSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -30,11 +31,14 @@ pub(crate) fn check(options: &LintOptions, settings: &LintSettings) -> anyhow::R
             return Err(Failure::new(what, None, None).into());
         }
         let name = options.stdin_filename.clone().unwrap_or_else(|| PathBuf::from("<stdin>"));
-        let mut looked = LintResults::default();
-        let mut worker = Worker::new(settings, mode, &mut looked);
+        let mut worker = Worker::new(settings, mode);
         worker.is_standard_input = true;
-        worker.check(&name, std::io::stdin().lock());
-        return Ok(looked);
+        let source = worker.read(&name, std::io::stdin().lock());
+        let draft = source.as_ref().and_then(|source| worker.draft(&name, source, true));
+        if let (Some(source), Some(draft)) = (source, draft) {
+            worker.finish(source, &draft, &Package::default());
+        }
+        return Ok(worker.looked);
     }
     for path in &options.paths {
         if let Err(error) = std::fs::metadata(path) {
@@ -42,50 +46,92 @@ pub(crate) fn check(options: &LintOptions, settings: &LintSettings) -> anyhow::R
             return Err(Failure::new(what, Some(error.to_string()), None).refused(error.kind()).into());
         }
     }
-    Ok(in_parallel(walk(&options.paths, settings), settings, mode))
+    Ok(check_all(walk(&options.paths, settings), settings, mode))
 }
 
-fn in_parallel(walk: Walk, settings: &LintSettings, mode: FixMode) -> LintResults {
+/// Checks each file by itself, and then those again that use functions and classes of others.
+fn check_all(walk: Walk, settings: &LintSettings, mode: FixMode) -> LintResults {
     let files = Mutex::new((walk, HashSet::new()));
-    let work = || {
-        let mut looked = LintResults::default();
-        let mut worker = Worker::new(settings, mode, &mut looked);
-        loop {
-            // Each idle worker takes the next file.
-            let entry = {
-                let mut files = files.lock().unwrap_or_else(PoisonError::into_inner);
-                let (walk, seen) = &mut *files;
-                walk.find(|entry| entry.as_ref().map_or(true, |entry| is_new(entry, seen)))
-            };
-            match entry {
-                Some(Ok(entry)) => worker.entry(&entry),
-                Some(Err(error)) => worker.looked.warnings.push(error.to_string()),
-                None => return looked,
-            }
+    let next = || {
+        let mut files = files.lock().unwrap_or_else(PoisonError::into_inner);
+        let (walk, seen) = &mut *files;
+        walk.find(|entry| entry.as_ref().map_or(true, |entry| is_new(entry, seen)))
+    };
+    let (mut all, drafts) = in_parallel(&next, settings, mode, |worker, entry| match entry {
+        Ok(entry) => worker.entry(&entry),
+        Err(error) => {
+            worker.looked.warnings.push(error.to_string());
+            None
         }
+    });
+    let mut package = Package::default();
+    let mut drafts: Vec<Draft> = drafts;
+    for draft in &mut drafts {
+        package.insert(&draft.path, std::mem::take(&mut draft.report.summary));
+    }
+    let open = Mutex::new(drafts);
+    let next = || open.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let (finished, _) = in_parallel(&next, settings, mode, |worker, draft: Draft| {
+        let mut imports = Imports::default();
+        let uses_others = package.resolve(&draft.path, &draft.report.asked, draft.is_named, &mut imports);
+        if (uses_others || !draft.report.found.is_empty())
+            && let Ok(file) = std::fs::File::open(&draft.path)
+            && let Some(source) = worker.read(&draft.path, file)
+        {
+            worker.finish(source, &draft, &package);
+        }
+        None::<()>
+    });
+    all.extend(finished);
+    all.files.sort_by(|a, b| a.name.cmp(&b.name));
+    all.warnings.sort();
+    all.errors.sort();
+    all
+}
+
+/// Does the work on all cores: each idle worker takes the next piece.
+fn in_parallel<T, R: Send>(
+    next: &(dyn Fn() -> Option<T> + Sync),
+    settings: &LintSettings,
+    mode: FixMode,
+    work: impl Fn(&mut Worker<'_>, T) -> Option<R> + Sync,
+) -> (LintResults, Vec<R>) {
+    let work = || {
+        let mut worker = Worker::new(settings, mode);
+        let mut done = Vec::new();
+        while let Some(piece) = next() {
+            done.extend(work(&mut worker, piece));
+        }
+        (worker.looked, done)
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut all = LintResults::default();
+    let (mut all, mut done) = (LintResults::default(), Vec::new());
     std::thread::scope(|scope| {
         let start = || std::thread::Builder::new().stack_size(WORKER_STACK_BYTES).spawn_scoped(scope, work);
         let workers: Vec<_> = (0..threads).filter_map(|_| start().ok()).collect();
         if workers.is_empty() {
-            all = work();
+            (all, done) = work();
         }
         for worker in workers {
             match worker.join() {
-                Ok(looked) => {
-                    all.checked += looked.checked;
-                    all.files.extend(looked.files);
-                    all.warnings.extend(looked.warnings);
+                Ok((looked, of_worker)) => {
+                    all.extend(looked);
+                    done.extend(of_worker);
                 }
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
     });
-    all.files.sort_by(|a, b| a.name.cmp(&b.name));
-    all.warnings.sort();
-    all
+    (all, done)
+}
+
+impl LintResults {
+    fn extend(&mut self, other: LintResults) {
+        self.checked += other.checked;
+        self.files.extend(other.files);
+        self.warnings.extend(other.warnings);
+        self.errors.extend(other.errors);
+    }
 }
 
 /// Whether this is a new file to check; `oomph lint . train.py` finds `train.py` twice.
@@ -136,101 +182,145 @@ fn is_notebook(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending == "ipynb")
 }
 
+/// A file that was checked by itself.
+struct Draft {
+    path: PathBuf,
+    /// Whether the user named it, not a folder that contains it.
+    is_named: bool,
+    report: ModuleReport,
+}
+
 /// One thread's share of the files.
 struct Worker<'a> {
     settings: &'a LintSettings,
     mode: FixMode,
     /// Used again for each file.
     bytes: Vec<u8>,
-    looked: &'a mut LintResults,
+    looked: LintResults,
     /// Fixes go to `looked.output`.
     is_standard_input: bool,
 }
 
 impl<'a> Worker<'a> {
-    fn new(settings: &'a LintSettings, mode: FixMode, looked: &'a mut LintResults) -> Worker<'a> {
+    fn new(settings: &'a LintSettings, mode: FixMode) -> Worker<'a> {
+        let looked = LintResults::default();
         Worker { settings, mode, bytes: Vec::new(), looked, is_standard_input: false }
     }
 
-    fn entry(&mut self, entry: &DirEntry) {
+    fn entry(&mut self, entry: &DirEntry) -> Option<Draft> {
         let path = shown(entry.path());
         match std::fs::File::open(path) {
-            Ok(file) => self.check(path, file),
-            Err(error) => self.warn(path, &format!("could not be read: {error}")),
+            Ok(file) => {
+                let source = self.read(path, file)?;
+                self.draft(path, &source, entry.depth() == 0)
+            }
+            Err(error) => {
+                self.warn(path, &format!("could not be read: {error}"));
+                None
+            }
         }
     }
 
-    fn check(&mut self, path: &Path, reader: impl Read) {
+    fn read(&mut self, path: &Path, reader: impl Read) -> Option<PythonSource> {
         self.bytes.clear();
         if let Err(error) = reader.take(MAX_FILE_BYTES + 1).read_to_end(&mut self.bytes) {
-            return self.warn(path, &format!("could not be read: {error}"));
+            self.warn(path, &format!("could not be read: {error}"));
+            return None;
         }
         if self.bytes.len() as u64 > MAX_FILE_BYTES {
-            return self.warn(path, "larger than 8 MiB, left out");
+            self.warn(path, "larger than 8 MiB, left out");
+            return None;
         }
-        let source = if is_notebook(path) {
-            let Some(source) = PythonSource::notebook(&self.bytes) else {
-                return self.warn(path, "not a notebook: it has no list of cells in JSON");
-            };
-            source
-        } else {
-            PythonSource::python(&self.bytes)
-        };
+        if !is_notebook(path) {
+            return Some(PythonSource::python(&self.bytes));
+        }
+        let source = PythonSource::notebook(&self.bytes);
+        if source.is_none() {
+            let text = format!("{}: not a notebook: it has no list of cells in JSON", shown_path(path));
+            self.looked.errors.push(text);
+        }
+        source
+    }
+
+    /// Checks a file by itself. One that the user named must be Python, whatever it is about.
+    fn draft(&mut self, path: &Path, source: &PythonSource, is_named: bool) -> Option<Draft> {
         let rules = self.settings.rules_for(path);
-        let mut found = match lint::check(&source, &rules) {
-            Ok(found) => found,
+        let report = match is_named.then(|| lint::syntax_error(source)).flatten() {
+            Some(error) => Err(error),
+            None => lint::check_module(source, &rules, &Imports::default()),
+        };
+        match report {
+            Ok(report) => {
+                self.looked.checked += 1;
+                Some(Draft { path: path.to_owned(), is_named, report })
+            }
             Err(error) => {
                 let place = source.place(error.range.start).short();
                 let text = format!("{}:{place}: not Python: {}", shown_path(path), error.message);
-                return self.looked.warnings.push(text);
+                self.looked.errors.push(text);
+                None
             }
-        };
-        self.looked.checked += 1;
+        }
+    }
+
+    /// Checks a file again with what its imports mean, and fixes it.
+    fn finish(&mut self, source: PythonSource, draft: &Draft, package: &Package) {
+        let path = &*draft.path;
+        let rules = self.settings.rules_for(path);
+        let mut imports = package.imports();
+        let mut asked = draft.report.asked.clone();
+        let mut found = None;
+        // What one import means can lead to the question what another does.
+        while found.is_none() || package.resolve(path, &asked, draft.is_named, &mut imports) {
+            package.resolve(path, &asked, draft.is_named, &mut imports);
+            let Ok(report) = lint::check_module(&source, &rules, &imports) else { return };
+            (asked, found) = (report.asked, Some(report.found));
+        }
+        let mut found = found.unwrap_or_default();
         found.retain(|found| found.severity >= self.settings.least);
-        let is_printed = self.is_standard_input && self.mode == FixMode::Write;
-        if is_printed {
+        if self.is_standard_input && self.mode == FixMode::Write {
             self.looked.output = Some(self.bytes.clone());
         }
         if found.is_empty() {
             return;
         }
-        let file = LintedFile {
-            name: path.to_string_lossy().into_owned(),
-            source,
-            found,
-            fixed: 0,
-            diff: String::new(),
-        };
-        let file = self.fix(path, file, &rules);
+        let name = path.to_string_lossy().into_owned();
+        let file = LintedFile { name, source, found, fixed: 0, diff: String::new() };
+        let file = self.fix(path, file, &rules, &imports);
         if !file.found.is_empty() || file.fixed > 0 {
             self.looked.files.push(file);
         }
     }
 
     /// The file after its fixes.
-    fn fix(&mut self, path: &Path, file: LintedFile, rules: &[&'static Rule]) -> LintedFile {
+    fn fix(
+        &mut self,
+        path: &Path,
+        file: LintedFile,
+        rules: &[&'static Rule],
+        imports: &Imports,
+    ) -> LintedFile {
         let settings = self.settings;
         let is_allowed = |fix: &Fix| fix.applicability <= settings.allowed;
         let can_be_fixed = file.found.iter().any(|found| found.fix.as_ref().is_some_and(is_allowed));
         if self.mode == FixMode::Leave || !can_be_fixed {
             return file;
         }
-        if let Some(obstacle) = fixes::obstacle(&file, &self.bytes) {
-            self.looked.warnings.push(format!("{}: {obstacle}", file.name));
+        if std::str::from_utf8(&self.bytes).is_err() {
+            self.looked.warnings.push(format!("{}: not UTF-8, so it is not changed", file.name));
             return file;
         }
         let LintedFile { name, source, found, .. } = file;
-        let before = source.text().to_owned();
+        let before = source.clone();
         let is_reported = |found: &Diagnostic| found.severity >= settings.least;
-        let fixed = lint::fix(source, found, rules, settings.allowed, is_reported);
-        let after = fixed.source.text();
+        let fixed = lint::fix(source, found, rules, imports, settings.allowed, is_reported);
         let mut diff = String::new();
         if self.mode == FixMode::Show {
-            diff = fixes::unified(&name, &before, after);
+            diff = fixes::unified(&name, &before, &fixed.source);
         } else if self.is_standard_input {
-            self.looked.output = Some(fixes::whole(&self.bytes, after));
+            self.looked.output = fixes::whole(&self.bytes, &before, &fixed.source);
         } else if fixed.count > 0
-            && let Err(error) = fixes::replace(path, &fixes::whole(&self.bytes, after))
+            && let Err(error) = fixes::replace(path, fixes::whole(&self.bytes, &before, &fixed.source))
         {
             self.looked.warnings.push(format!("{name}: could not be written: {error}"));
         }

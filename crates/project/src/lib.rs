@@ -15,6 +15,7 @@
 
 mod files;
 mod fixes;
+mod package;
 mod settings;
 
 pub use settings::named;
@@ -61,8 +62,10 @@ pub struct LintResults {
     pub checked: usize,
     /// Files with findings or fixes, by name.
     pub files: Vec<LintedFile>,
-    /// What could not be checked, or not be fixed.
+    /// What could not be read, or not be fixed.
     pub warnings: Vec<String>,
+    /// Files that are not Python, or not a notebook.
+    pub errors: Vec<String>,
     /// Standard input after its fixes.
     pub output: Option<Vec<u8>>,
 }
@@ -94,7 +97,7 @@ impl LintResults {
 
     /// Returns how many findings fixes of this kind could fix.
     pub fn fixable(&self, applicability: Applicability) -> usize {
-        let fixes = self.findings().filter_map(|(file, found)| file.fix(found));
+        let fixes = self.findings().filter_map(|(_, found)| found.fix.as_ref());
         fixes.filter(|fix| fix.applicability == applicability).count()
     }
 
@@ -106,12 +109,5 @@ impl LintResults {
     /// Returns how many findings have this severity.
     pub fn count(&self, severity: RuleSeverity) -> usize {
         self.findings().filter(|(_, found)| found.severity == severity).count()
-    }
-}
-
-impl LintedFile {
-    /// Returns the fix of a finding, where this file can be fixed.
-    pub fn fix<'a>(&self, found: &'a Diagnostic) -> Option<&'a lint::Fix> {
-        found.fix.as_ref().filter(|_| !self.source.is_notebook())
     }
 }

@@ -395,7 +395,7 @@ fn standard_input_is_checked_and_fixed() {
 }
 
 #[test]
-fn notebooks_are_checked_by_cell_and_not_changed() {
+fn notebooks_are_checked_and_fixed_by_cell() {
     let code: Vec<String> = TRAIN.split_inclusive('\n').map(str::to_owned).collect();
     let notebook = serde_json::json!({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [
         {"cell_type": "markdown", "source": ["# Title"]},
@@ -405,15 +405,19 @@ fn notebooks_are_checked_by_cell_and_not_changed() {
     let folder = folder(&[("a.ipynb", &notebook.to_string())]);
     let (code, out, _) = lint(&folder, &[]);
     assert!(code == 1 && out.starts_with("a.ipynb:cell 3:7:23: low OOM101"), "{out}");
-    assert!(!out.contains("--fix"), "{out}");
+    assert!(out.contains("(auto-fix: --fix --unsafe-fixes)"), "{out}");
     let found = findings(&folder, &[]);
     assert_eq!((&found[0]["cell"], &found[0]["line"]), (&3.into(), &7.into()));
-    assert!(found[0]["fix"].is_null());
-    let (code, _, err) = lint(&folder, &["--fix", "--unsafe-fixes"]);
-    assert!(code == 1 && err.contains("warning: a.ipynb: notebooks are not changed"), "{err}");
-    assert_eq!(read(&folder, "a.ipynb"), notebook.to_string());
+    assert_eq!(found[0]["fix"]["edits"][0]["cell"], 3);
     let (_, out, _) = lint(&folder, &["--format", "github"]);
     assert!(out.contains("file=a.ipynb,title=") && out.contains("::cell 3, line 7: "), "{out}");
+    let (_, out, _) = lint(&folder, &["--diff", "--unsafe-fixes"]);
+    assert!(out.starts_with("--- a.ipynb:cell 3\n+++ a.ipynb:cell 3\n"), "{out}");
+    assert_eq!(read(&folder, "a.ipynb"), notebook.to_string());
+    let (code, _, err) = lint(&folder, &["--fix", "--unsafe-fixes"]);
+    assert!(code == 0 && err.contains("2 findings fixed"), "{code} {err}");
+    let fixed = notebook.to_string().replace("append(loss)", "append(loss.detach())");
+    assert_eq!(read(&folder, "a.ipynb"), fixed.replace("zero_grad(set_to_none=False)", "zero_grad()"));
 }
 
 #[test]
@@ -423,17 +427,29 @@ fn what_cannot_be_read_is_said_and_the_rest_is_checked() {
     write(folder.path(), "latin.py", &latin);
     write(folder.path(), "huge.py", &vec![b'#'; (8 << 20) + 1]);
     let (code, out, err) = lint(&folder, &[]);
-    assert_eq!(code, 1);
+    assert_eq!(code, 2);
     assert!(out.contains("latin.py:7:23: low") && out.contains("train.py:7:23: low"), "{out}");
-    assert!(err.contains("warning: broken.py:2: not Python: "), "{err}");
+    assert!(err.contains("error: broken.py:2: not Python: "), "{err}");
     assert!(err.contains("warning: huge.py: larger than 8 MiB"), "{err}");
-    assert!(err.contains("warning: a.ipynb: not a notebook"), "{err}");
-    assert!(err.contains("in 2 of 2 files"), "{err}");
+    assert!(err.contains("error: a.ipynb: not a notebook"), "{err}");
+    assert!(err.contains("in 2 of 2 files") && err.contains(" · 2 files could not be checked"), "{err}");
     // Bytes that we cannot read are not written either.
     let (_, _, err) = lint(&folder, &["--fix", "--unsafe-fixes", "latin.py"]);
     assert!(err.contains("warning: latin.py: not UTF-8, so it is not changed"), "{err}");
     assert_eq!(std::fs::read(folder.path().join("latin.py")).expect("there"), latin);
     assert_eq!(lint(&folder, &["broken.py"]).0, 2);
+}
+
+#[test]
+fn a_file_that_is_not_python_is_an_error_whatever_it_is_about() {
+    let folder = folder(&[("clean.py", CLEAN), ("notes.txt", "Dear reader, this is text.\n")]);
+    for arguments in
+        [&["notes.txt"][..], &["clean.py", "notes.txt"], &["--exit-zero", "clean.py", "notes.txt"]]
+    {
+        let (code, _, err) = lint(&folder, arguments);
+        assert_eq!(code, 2, "{err}");
+        assert!(err.contains("error: notes.txt:1: not Python: "), "{err}");
+    }
 }
 
 #[test]

@@ -1,22 +1,72 @@
 //! Purpose of a loop or function: training, or evaluation, after which `backward()` is never called.
 
 use super::Checked;
-use crate::facts::{At, CallFact, FunctionFacts, KeptValue, LoopId, NodeId, TensorStore};
+use crate::facts::{At, CallFact, FunctionFacts, KeptValue, LoopId, NodeId, Returned, TensorStore};
 use crate::file::FunctionId;
 use crate::torch;
-use crate::tree::{StmtKind, walk};
+use crate::tree::{SourceRange, StmtKind, walk};
 
 impl<'t, 'a> Checked<'_, 't, 'a> {
     /// Returns whether the iterations of a loop are steps: over batches, with a `backward()`, or the
     /// outermost one that counts and runs a model.
     pub(crate) fn is_step_loop(&self, facts: &FunctionFacts<'t, 'a>, id: LoopId) -> bool {
         let of = &facts.loops[id.0];
-        if of.over_batches || facts.has_backward(id) {
+        if of.over_batches || facts.has_backward(id) || self.calls_step(facts, id) {
             return true;
         }
         let inside_a_step =
             facts.around(of.parent).any(|at| facts.loops[at.0].over_batches || facts.has_backward(at));
         (of.counts || self.infers(facts, id)) && !inside_a_step
+    }
+
+    /// Returns whether each iteration of a loop calls a function of the file that calls `backward()`.
+    fn calls_step(&self, facts: &FunctionFacts<'t, 'a>, id: LoopId) -> bool {
+        let mut calls = facts.local_calls.iter().filter(|call| call.in_loop == Some(id));
+        calls.any(|call| call.range.is_some() && self.steps[call.callee.0])
+    }
+
+    /// Returns whether a loop runs once per epoch: another one in it goes through the steps.
+    pub(crate) fn is_epoch_loop(&self, facts: &FunctionFacts<'t, 'a>, id: LoopId) -> bool {
+        let is_step = |id: LoopId| {
+            facts.loops[id.0].over_batches || facts.has_backward(id) || self.calls_step(facts, id)
+        };
+        let mut inner = (0..facts.loops.len()).map(LoopId).filter(|at| facts.loops[at.0].parent == Some(id));
+        !is_step(id) && inner.any(is_step)
+    }
+
+    /// Returns whether a function computes derivatives, itself or through another one.
+    pub(crate) fn differentiates(&self, facts: &FunctionFacts<'t, 'a>) -> bool {
+        const WORDS: &[&str] = &["autograd.grad(", "enable_grad(", "jacobian(", "jacrev(", "vjp("];
+        let range = self.file.functions[facts.id.0].range;
+        let text = self.file.text(range);
+        WORDS.iter().any(|word| text.contains(word)) || self.calls_backward(facts, range)
+    }
+
+    /// Returns whether a function of the file that is called in this part of the function, directly or
+    /// indirectly, differentiates.
+    pub(crate) fn calls_backward(&self, facts: &FunctionFacts<'t, 'a>, part: SourceRange) -> bool {
+        let called = |facts: &FunctionFacts<'t, 'a>, part: SourceRange| -> Vec<FunctionId> {
+            let calls = facts.local_calls.iter();
+            let calls = calls.filter(|call| call.range.is_some_and(|range| part.contains(range)));
+            calls.map(|call| call.callee).collect()
+        };
+        let (mut open, mut seen) = (called(facts, part), vec![false; self.file.functions.len()]);
+        while let Some(id) = open.pop() {
+            if std::mem::replace(&mut seen[id.0], true) {
+                continue;
+            }
+            let range = self.file.functions[id.0].range;
+            // Nested functions count as well.
+            let inside =
+                |facts: &&FunctionFacts<'t, 'a>| range.contains(self.file.functions[facts.id.0].range);
+            for facts in self.facts.iter().filter(inside) {
+                if !facts.backwards.is_empty() {
+                    return true;
+                }
+                open.extend(called(facts, range));
+            }
+        }
+        false
     }
 
     /// Returns whether a loop belongs to a program without training and runs one model on one input after
@@ -37,11 +87,24 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
             name,
             "training_step" | "train_step" | "training_step_end" | "on_train_batch_end" | "on_after_backward"
         );
-        by_name
-            || self.facts.iter().any(|facts| {
-                let mut calls = facts.local_calls.iter().filter(|call| call.callee == id);
-                calls.any(|call| call.in_loop.is_some_and(|at| self.is_step_loop(facts, at)))
+        by_name || self.is_called_by_step(id, &mut Vec::new())
+    }
+
+    fn is_called_by_step(&self, id: FunctionId, seen: &mut Vec<FunctionId>) -> bool {
+        seen.push(id);
+        self.facts.iter().any(|facts| {
+            let mut calls = facts.local_calls.iter().filter(|call| call.callee == id);
+            calls.any(|call| match call.in_loop {
+                Some(at) => self.is_step_loop(facts, at),
+                // A part of a step that another method does.
+                None => {
+                    call.range.is_some()
+                        && facts.id != FunctionId::MODULE
+                        && !seen.contains(&facts.id)
+                        && self.is_called_by_step(facts.id, seen)
+                }
             })
+        })
     }
 
     /// Returns whether a function is a unit test, not an evaluation of a model.
@@ -55,7 +118,7 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
     pub(crate) fn evaluates(&self, facts: &FunctionFacts<'t, 'a>, node: NodeId, at: At, store: &str) -> bool {
         let in_module = self.file.class_of(facts.id).is_some_and(|class| class.kind.is_module());
         let over_batches = facts.around(at.in_loop).any(|at| facts.loops[at.0].over_batches);
-        if in_module && !over_batches || self.is_test(facts.id) {
+        if in_module && !over_batches || self.is_test(facts.id) || self.returns_parts(facts, at) {
             return false;
         }
         if facts.around(at.in_loop).any(|at| facts.has_backward(at)) && !self.reads_evaluation_loop(facts, at)
@@ -67,7 +130,29 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
             || torch::reads_as_evaluation(self.file.name_of(facts.id))
                 && (over_batches || !torch::reads_as_inference(self.file.name_of(facts.id)))
             || self.is_in_evaluation_mode(facts, node)
-            || !self.trains() && self.is_own_model(facts, node)
+            || !self.trains() && self.is_own_model(facts, node) && !self.is_passed_on(facts, store)
+    }
+
+    /// Returns whether the innermost loop only counts, over the parts of one input, and a method returns
+    /// something: what it computes, with its graph, which code elsewhere may train.
+    fn returns_parts(&self, facts: &FunctionFacts<'t, 'a>, at: At) -> bool {
+        let iter = at.in_loop.and_then(|at| facts.loops[at.0].iter);
+        let counts = iter
+            .and_then(|iter| iter.as_call())
+            .is_some_and(|call| self.file.text(call.callee.range) == "range");
+        counts && facts.returned != Returned::Plain && self.file.class_of(facts.id).is_some()
+    }
+
+    /// Returns whether a variable is given to a function that may call `backward()` on it.
+    fn is_passed_on(&self, facts: &FunctionFacts<'t, 'a>, name: &str) -> bool {
+        const HARMLESS: &[&str] =
+            &["len", "sum", "print", "min", "max", "float", "str", "round", "enumerate"];
+        facts.calls.iter().filter(|call| call.path.is_none()).any(|call| {
+            let keywords = call.call.keywords.iter().map(|keyword| &keyword.value);
+            let is_given =
+                call.call.args.iter().chain(keywords).any(|arg| arg.reads_key(self.file.source, name));
+            is_given && !HARMLESS.contains(&self.file.text(call.call.callee.range))
+        })
     }
 
     /// Returns whether the model was created in this function, by its object or by the script, so that no
@@ -114,6 +199,10 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
         const PLAIN: &[&str] =
             &["len", "sum", "print", "min", "max", "enumerate", "zip", "float", "list", "sorted", "str"];
         let TensorStore::Local { name, .. } = kept.store else { return false };
+        // What an object of another file does with it is unknown.
+        if kept.through.is_some() {
+            return false;
+        }
         let trains = self.is_training(facts, kept.at);
         let given =
             |call: &CallFact<'t, 'a>| call.call.args.iter().any(|arg| self.file.key(arg) == Some(name));

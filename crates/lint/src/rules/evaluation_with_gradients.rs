@@ -68,6 +68,9 @@ pub(super) fn passes<'x, 't, 'a>(
     checked: &'x Checked<'_, 't, 'a>,
 ) -> Vec<(&'x FunctionFacts<'t, 'a>, &'a str, NodeId)> {
     let mut found = Vec::new();
+    if model_differentiates(checked) {
+        return found;
+    }
     for facts in &checked.facts {
         let mut seen = Vec::new();
         for (model, node, at) in &facts.forwards {
@@ -89,7 +92,7 @@ pub(super) fn passes<'x, 't, 'a>(
             };
             let differentiates = facts.backwards.iter().any(|backward| part.contains(backward.range))
                 || uses_gradients(checked, part)
-                || calls_backward(checked, facts, part);
+                || checked.calls_backward(facts, part);
             if model.is_empty() || differentiates || !checked.records(facts, *at) || seen.contains(&batches) {
                 continue;
             }
@@ -169,44 +172,20 @@ fn uses_gradients(checked: &Checked<'_, '_, '_>, range: crate::tree::SourceRange
     WORDS.iter().any(|part| text.contains(part))
 }
 
+/// Returns whether the `forward` of a model computes derivatives, such as forces from an energy.
+fn model_differentiates(checked: &Checked<'_, '_, '_>) -> bool {
+    let is_forward = |facts: &&FunctionFacts<'_, '_>| {
+        checked.file.name_of(facts.id) == "forward"
+            && checked.file.class_of(facts.id).is_some_and(|class| class.kind.is_module())
+    };
+    checked.imports.differentiate()
+        || checked.facts.iter().filter(is_forward).any(|facts| checked.differentiates(facts))
+}
+
 /// Returns whether the file freezes parameters, which then record nothing.
 fn freezes(checked: &Checked<'_, '_, '_>) -> bool {
     checked.file.source.contains("requires_grad = False")
         || checked.file.source.contains("requires_grad_(False)")
-}
-
-/// Returns whether a function of the file that is called in this part of the function, directly or
-/// indirectly, differentiates.
-fn calls_backward(
-    checked: &Checked<'_, '_, '_>,
-    facts: &FunctionFacts<'_, '_>,
-    part: crate::tree::SourceRange,
-) -> bool {
-    let called = |facts: &FunctionFacts<'_, '_>, part: crate::tree::SourceRange| -> Vec<FunctionId> {
-        facts
-            .local_calls
-            .iter()
-            .filter(|call| call.range.is_some_and(|range| part.contains(range)))
-            .map(|call| call.callee)
-            .collect()
-    };
-    let (mut open, mut seen) = (called(facts, part), vec![false; checked.file.functions.len()]);
-    while let Some(id) = open.pop() {
-        if std::mem::replace(&mut seen[id.0], true) {
-            continue;
-        }
-        let range = checked.file.functions[id.0].range;
-        // Nested functions count as well.
-        for facts in
-            checked.facts.iter().filter(|facts| range.contains(checked.file.functions[facts.id.0].range))
-        {
-            if !facts.backwards.is_empty() {
-                return true;
-            }
-            open.extend(called(facts, range));
-        }
-    }
-    false
 }
 
 /// Adds `@torch.no_grad()` to the function, if all of it is evaluation. Unsafe: code in other files,
@@ -219,9 +198,8 @@ pub(super) fn decorate(checked: &Checked<'_, '_, '_>, facts: &FunctionFacts<'_, 
     // TorchScript compiles the source, and does not support this decorator.
     let is_compiled =
         function.decorators.iter().any(|decorator| checked.file.text(decorator.range).contains("jit"));
-    let differentiates = uses_gradients(checked, range)
-        || !facts.backwards.is_empty()
-        || calls_backward(checked, facts, range);
+    let differentiates =
+        uses_gradients(checked, range) || !facts.backwards.is_empty() || checked.calls_backward(facts, range);
     if facts.id == FunctionId::MODULE || runs_later || is_compiled || differentiates {
         return None;
     }

@@ -102,12 +102,21 @@ fn in_function(checked: &Checked<'_, '_, '_>, id: FunctionId, found: &mut Vec<Di
         let of = facts.node(node);
         if of.on_host
             || is_emptied(checked, name)
+            || is_by_module(checked, id, kept.range)
             || facts.ancestors(node).len() > 1 && is_reduced(checked, kept.expr)
         {
             continue;
         }
         say(kept.expr.range, name, found);
     }
+}
+
+/// Matches `acts[module] = o` in `def hook(module, i, o)`: one entry for each module.
+fn is_by_module(checked: &Checked<'_, '_, '_>, hook: FunctionId, kept: SourceRange) -> bool {
+    let parameters = checked.file.functions[hook.0].function.map_or(&[][..], |function| &function.parameters);
+    let module = parameters.iter().map(|parameter| parameter.name).find(|name| *name != "self");
+    let text: String = checked.file.text(kept).split_whitespace().collect();
+    module.is_some_and(|module| text.contains(&format!("[{module}]=")))
 }
 
 /// Checks `lambda m, i, o: acts.append(o)`.

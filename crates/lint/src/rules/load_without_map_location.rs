@@ -3,7 +3,7 @@ use crate::edit::{Applicability, Edit, Fix};
 use crate::facts::{AbstractValue, CallFact, FunctionFacts};
 use crate::rule::{Diagnostic, Rule};
 use crate::severity::RuleSeverity;
-use crate::tree::{Expr, SourceRange};
+use crate::tree::{Expr, SourceRange, StmtKind, walk};
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM503",
@@ -43,7 +43,8 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
         let distributed = ["torch.distributed", "DistributedDataParallel", "local_rank"]
             .iter()
             .any(|word| checked.file.source.contains(word));
-        let (severity, message) = match (distributed, use_) {
+        let in_all = distributed && !is_guarded(checked, facts, call.expr.range);
+        let (severity, message) = match (in_all, use_) {
             (true, _) => (
                 RuleSeverity::Medium,
                 "the tensors are restored to the GPU that they were saved from: the same one in every \
@@ -65,6 +66,44 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                 .advise("`map_location=\"cpu\"`: `load_state_dict` copies to where the parameters are")
                 .fix((use_ == Use::Direct && !assigns(facts, call)).then(|| fix(checked, call.expr.range))),
         );
+    }
+}
+
+/// Returns whether only one process gets there: `if rank == 0:`, or after `if rank != 0: return`.
+fn is_guarded(checked: &Checked<'_, '_, '_>, facts: &FunctionFacts<'_, '_>, load: SourceRange) -> bool {
+    let mut guarded = false;
+    walk(checked.file.body_of(facts.id), &mut |stmt| {
+        let StmtKind::If(branches) = &stmt.kind else { return };
+        for (test, body) in branches {
+            let Some(test) = test else { continue };
+            let is_inside = body.iter().any(|stmt| stmt.range.contains(load));
+            let is_after = stmt.range.end <= load.start
+                && matches!(body.last().map(|last| &last.kind), Some(StmtKind::Return(_)));
+            guarded |= match is_first_process(checked.file.text(test.range)) {
+                Some(true) => is_inside,
+                Some(false) => is_after,
+                None => false,
+            };
+        }
+    });
+    guarded
+}
+
+/// Returns whether a condition holds in the first process only (true), or in all others (false).
+fn is_first_process(test: &str) -> Option<bool> {
+    let test = test.to_ascii_lowercase();
+    let asks = ["is_main", "is_master", "is_first", "is_rank_zero", "is_rank0", "is_local_main"];
+    if asks.iter().any(|word| test.contains(word)) {
+        return Some(!test.contains("not "));
+    }
+    let compact: String = test.split_whitespace().collect();
+    let compares = |sign: &str| {
+        ["rank", "rank()", "local_rank"].iter().any(|name| compact.contains(&format!("{name}{sign}")))
+    };
+    match () {
+        () if compares("==0") || compares("in[-1,0]") || compares("in(-1,0)") || compares("<1") => Some(true),
+        () if compares("!=0") || compares(">0") => Some(false),
+        () => None,
     }
 }
 

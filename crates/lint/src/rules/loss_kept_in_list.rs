@@ -36,20 +36,22 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             if !facts.node(node).scalar || !checked.grows(facts, kept) {
                 continue;
             }
+            let per_epoch = kept.at.in_loop.is_some_and(|at| checked.is_epoch_loop(facts, at));
+            let grows = if per_epoch { RuleSeverity::Medium } else { RuleSeverity::High };
             let (severity, message) = match checked.graph_outcome_of_kept(facts, kept, node) {
                 GraphOutcome::Freed => (RuleSeverity::Low, after_backward(kept)),
-                GraphOutcome::Retained => (RuleSeverity::High, retained(kept)),
+                GraphOutcome::Retained => (grows, retained(kept)),
                 GraphOutcome::Kept
                     if checked.is_private(facts, kept)
                         || checked.evaluates(facts, node, kept.at, kept.store.name()) =>
                 {
-                    (RuleSeverity::High, no_backward(kept))
+                    (grows, no_backward(kept))
                 }
                 _ => continue,
             };
             let advice = match severity {
-                RuleSeverity::High => "keep `.item()`, or compute it under `torch.no_grad()`",
-                _ => "keep `.detach()` (no synchronization) or `.item()` (waits for the GPU)",
+                RuleSeverity::Low => "keep `.detach()` (no synchronization) or `.item()` (waits for the GPU)",
+                _ => "keep `.item()`, or compute it under `torch.no_grad()`",
             };
             found.push(
                 RULE.at(severity, kept.place(), message)

@@ -41,15 +41,13 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             let Some(node) = checked.node_of(facts, &kept.value) else { continue };
             let grows = checked.grows(facts, kept) || kept.summed && kept.at.in_loop.is_some();
             if grows && checked.graph_outcome_of_kept(facts, kept, node) == GraphOutcome::Branch {
-                say(
-                    checked,
-                    facts,
-                    node,
-                    kept.expr.range,
-                    &store(kept),
-                    checked.detach_kept(facts, kept),
-                    found,
-                );
+                let per_epoch = kept.at.in_loop.is_some_and(|at| checked.is_epoch_loop(facts, at));
+                let severity = match per_epoch && facts.node(node).scalar {
+                    true => RuleSeverity::Low,
+                    false => RuleSeverity::High,
+                };
+                let fix = checked.detach_kept(facts, kept);
+                say(checked, facts, node, (severity, kept.expr.range), &store(kept), fix, found);
             }
         }
         for sum in sums(facts) {
@@ -64,7 +62,8 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                 && checked.graph_outcome(facts, sum.node, None, sum.at) == GraphOutcome::Branch
             {
                 let fix = sum.added.and_then(|added| checked.detach(facts, sum.node, added, sum.name));
-                say(checked, facts, sum.node, sum.range, &format!("`{}`", sum.name), fix, found);
+                let place = (RuleSeverity::High, sum.range);
+                say(checked, facts, sum.node, place, &format!("`{}`", sum.name), fix, found);
             }
         }
     }
@@ -74,17 +73,18 @@ fn say<'t, 'a>(
     checked: &Checked<'_, 't, 'a>,
     facts: &FunctionFacts<'t, 'a>,
     node: NodeId,
-    range: SourceRange,
+    (severity, range): (RuleSeverity, SourceRange),
     store: &str,
     fix: Option<Fix>,
     found: &mut Vec<Diagnostic>,
 ) {
+    let often = if severity == RuleSeverity::High { "step" } else { "epoch" };
     let message = format!(
         "{store} keeps a value that `backward()` does not reach: what its own operations saved stays on \
-         the GPU, every step"
+         the GPU, every {often}"
     );
     found.push(
-        RULE.at(RuleSeverity::High, range, message)
+        RULE.at(severity, range, message)
             .advise("keep `.item()` or `.detach()` of it, or compute it under `torch.no_grad()`")
             .about(checked.computed(facts, node))
             .fix(fix),

@@ -1,7 +1,8 @@
 use crate::checked::Checked;
-use crate::facts::{BackwardCall, Carry, FunctionFacts, HasGraph, NodeId};
+use crate::facts::{BackwardCall, Carry, FunctionFacts, HasGraph, NodeId, TensorOrigin};
 use crate::rule::{Diagnostic, Rule};
 use crate::severity::RuleSeverity;
+use crate::tree::SourceRange;
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM201",
@@ -63,26 +64,47 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Returns whether two passes may run through the same graph; unknown graphs may be the same.
+/// Returns whether two passes may run through the same graph. One that nothing is known about may; one that was
+/// computed from something unknown may share it with the other pass of the same loop.
 fn meets(facts: &FunctionFacts<'_, '_>, one: &BackwardCall<'_, '_>, other: &BackwardCall<'_, '_>) -> bool {
-    let forwards = |of: &BackwardCall<'_, '_>| -> Vec<NodeId> {
-        let ancestors = of.nodes.iter().flat_map(|root| facts.in_graph(*root));
-        ancestors
-            .filter(|at| {
-                facts.forwards.iter().any(|(_, result, _)| result == at)
-                    && facts.node(*at).graph == HasGraph::Yes
-            })
-            .collect()
+    let graph = |of: &BackwardCall<'_, '_>| -> Vec<NodeId> {
+        let nodes = of.nodes.iter().flat_map(|root| facts.in_graph(*root));
+        nodes.filter(|at| facts.node(*at).graph != HasGraph::No).collect()
     };
-    let (one, other) = (forwards(one), forwards(other));
-    one.is_empty() || other.is_empty() || one.iter().any(|at| other.contains(at))
+    // A loss that is known only by its `backward()` has no position.
+    let is_unknown = |nodes: &[NodeId]| {
+        nodes.is_empty()
+            || nodes.iter().any(|at| {
+                let node = facts.node(*at);
+                node.origin == TensorOrigin::Forward && node.range == SourceRange::default()
+            })
+    };
+    let is_open = |of: &BackwardCall<'_, '_>| {
+        of.nodes.iter().flat_map(|root| facts.in_graph(*root)).any(|at| facts.node(at).from_unknown)
+    };
+    let in_one_loop = one.at.in_loop == other.at.in_loop;
+    let (first, second) = (graph(one), graph(other));
+    // Two forward passes of one input are two graphs.
+    let forwards = |nodes: &[NodeId]| -> Vec<NodeId> {
+        let is_forward = |at: &&NodeId| facts.forwards.iter().any(|(_, result, _)| result == *at);
+        nodes.iter().filter(is_forward).copied().collect()
+    };
+    let shares = || match (forwards(&first), forwards(&second)) {
+        (one, other) if !one.is_empty() && !other.is_empty() => one.iter().any(|at| other.contains(at)),
+        _ => first.iter().any(|at| second.contains(at)),
+    };
+    if in_one_loop && (is_open(one) || is_open(other)) {
+        return true;
+    }
+    match (is_unknown(&first), is_unknown(&second)) {
+        (false, false) => shares(),
+        (_, true) if is_open(other) => in_one_loop,
+        _ => true,
+    }
 }
 
 /// Returns the innermost loop around a position.
-fn innermost(
-    facts: &FunctionFacts<'_, '_>,
-    at: crate::tree::SourceRange,
-) -> Option<crate::tree::SourceRange> {
+fn innermost(facts: &FunctionFacts<'_, '_>, at: SourceRange) -> Option<SourceRange> {
     facts
         .loops
         .iter()

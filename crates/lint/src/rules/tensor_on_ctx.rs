@@ -47,41 +47,67 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
         let Some(ctx) = function.parameters.first().map(|parameter| parameter.name) else { continue };
         walk(&function.body, &mut |stmt| {
             let StmtKind::Assign { targets, value } = &stmt.kind else { return };
-            let on_ctx = targets.iter().any(|target| match &target.kind {
-                ExprKind::Attribute(base, _) => matches!(base.kind, ExprKind::Name(name) if name == ctx),
-                _ => false,
-            });
-            let ExprKind::Name(name) = value.kind else { return };
-            let is_output = returns(function, name);
-            if !on_ctx || !is_output && !is_tensor(checked, facts, function, name) {
-                return;
+            for target in targets {
+                let put = on_ctx(target, value, ctx);
+                found.extend(put.into_iter().filter_map(|name| judge(checked, facts, function, ctx, name)));
             }
-            // Only inputs and outputs count: saving anything else would break second derivatives.
-            if !is_output && function.parameters.iter().all(|parameter| parameter.name != name) {
-                return;
-            }
-            let (severity, message) = if is_output {
-                (
-                    RuleSeverity::Medium,
-                    format!(
-                        "`{name}` is the output: on `ctx` it is part of a cycle, and the tensor of every \
-                         step stays until the garbage collector runs"
-                    ),
-                )
-            } else {
-                (
-                    RuleSeverity::Low,
-                    format!(
-                        "`{name}` stays as long as its graph node, and `backward()` does not free it: with \
-                         a kept loss, one more in every step"
-                    ),
-                )
-            };
-            found.push(
-                RULE.at(severity, value.range, message).advise(format!("`{ctx}.save_for_backward({name})`")),
-            );
         });
     }
+}
+
+/// Returns what an assignment puts on `ctx`, alone or in a tuple or list.
+fn on_ctx<'x, 'a>(target: &Expr<'a>, value: &'x Expr<'a>, ctx: &str) -> Vec<&'x Expr<'a>> {
+    match (&target.kind, &value.kind) {
+        // `ctx.x, ctx.y = x, y`
+        (ExprKind::Sequence(_, targets), ExprKind::Sequence(_, values)) if targets.len() == values.len() => {
+            targets.iter().zip(values).flat_map(|(target, value)| on_ctx(target, value, ctx)).collect()
+        }
+        (ExprKind::Attribute(base, _), kind) if matches!(base.kind, ExprKind::Name(name) if name == ctx) => {
+            match kind {
+                ExprKind::Sequence(_, items) => items.iter().collect(),
+                _ => vec![value],
+            }
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn judge(
+    checked: &Checked<'_, '_, '_>,
+    facts: &FunctionFacts<'_, '_>,
+    function: &Function<'_>,
+    ctx: &str,
+    value: &Expr<'_>,
+) -> Option<Diagnostic> {
+    let ExprKind::Name(name) = value.kind else { return None };
+    let is_output = returns(function, name);
+    if !is_output && !is_tensor(checked, facts, function, name) {
+        return None;
+    }
+    let is_input = function.parameters.iter().any(|parameter| parameter.name == name);
+    let (severity, message) = if is_output {
+        (
+            RuleSeverity::Medium,
+            format!(
+                "`{name}` is the output: on `ctx` it is part of a cycle, and the tensor of every step stays \
+                 until the garbage collector runs"
+            ),
+        )
+    } else {
+        (
+            RuleSeverity::Low,
+            format!(
+                "`{name}` stays as long as its graph node, and `backward()` does not free it: with a kept \
+                 loss, one more in every step"
+            ),
+        )
+    };
+    let advice = if is_output || is_input {
+        format!("`{ctx}.save_for_backward({name})`")
+    } else {
+        format!("`{ctx}.save_for_backward({name})`, unless second derivatives are needed")
+    };
+    Some(RULE.at(severity, value.range, message).advise(advice))
 }
 
 /// Returns whether a name is certainly a tensor: computed by PyTorch, annotated, or used as only tensors are.

@@ -2,7 +2,7 @@ use crate::checked::Checked;
 use crate::facts::Returned;
 use crate::rule::{Diagnostic, Rule};
 use crate::severity::RuleSeverity;
-use crate::tree::{ExprKind, Function, Literal, Parameter, SourceRange, StmtKind, walk};
+use crate::tree::{CallExpr, ExprKind, Function, Literal, Parameter, SourceRange, StmtKind, walk};
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM110",
@@ -62,15 +62,27 @@ pub(super) fn cache_of(
     }
     function.decorators.iter().find_map(|decorator| {
         let call = decorator.as_call();
-        let path = checked.file.path(call.map_or(decorator, |call| &call.callee))?;
-        let unbounded = match path.as_str() {
-            "functools.cache" => true,
-            "functools.lru_cache" => call
-                .is_some_and(|call| call.argument("maxsize", 0).is_some_and(|size| size.is(Literal::None))),
+        let callee = call.map_or(decorator, |call| &call.callee);
+        let path = checked.file.path(callee);
+        let unbounded = match path.as_deref() {
+            Some("functools.cache") => true,
+            Some(path) if is_lru_cache(path) => has_no_limit(call),
+            None if is_lru_cache(checked.file.key(callee)?) => has_no_limit(call),
             _ => return None,
         };
         Some((decorator.range, unbounded))
     })
+}
+
+/// Matches `functools.lru_cache` and the wrappers around it that projects write; not those that hold their
+/// keys weakly, or have one cache per instance.
+fn is_lru_cache(path: &str) -> bool {
+    let name = path.rsplit('.').next().unwrap_or(path).to_ascii_lowercase();
+    name.contains("lru_cache") && !["weak", "instance", "async"].iter().any(|word| name.contains(word))
+}
+
+fn has_no_limit(call: Option<&CallExpr<'_>>) -> bool {
+    call.and_then(|call| call.argument("maxsize", 0)).is_some_and(|size| size.is(Literal::None))
 }
 
 /// Returns whether a device is named in the function: otherwise its tensors are most likely in host memory.

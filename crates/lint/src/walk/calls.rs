@@ -29,6 +29,9 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             at: self.at,
         };
         self.facts.calls.push(fact);
+        if let ExprKind::Attribute(_, name) | ExprKind::Name(name) = &call.callee.kind {
+            self.mention(name);
+        }
         let all: Vec<AbstractValue<'a>> = args.iter().chain(&keywords).cloned().collect();
         if let Some(value) = self.backward(expr, call, path.as_deref(), &receiver, &all) {
             return value;
@@ -37,6 +40,12 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             return self.imported(expr, call, path, &args, &all);
         }
         if let Some((base, method)) = call.method() {
+            // `stack.enter_context(torch.no_grad())` holds until the stack is closed.
+            if method == "enter_context"
+                && let Some(mode) = call.args.first().and_then(|manager| self.mode_under(manager))
+            {
+                self.at.mode = mode;
+            }
             let value = self.method(expr, call, base, method, &receiver, &args, &all);
             if let Some(value) = value {
                 return value;
@@ -47,7 +56,11 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
         {
             return value;
         }
-        let callee = self.eval(&call.callee);
+        // The receiver was evaluated above: twice for each call of a chain would be exponential.
+        let callee = match &call.callee.kind {
+            ExprKind::Attribute(base, name) => self.attribute(&call.callee, base, name, Some(receiver)),
+            _ => self.eval(&call.callee),
+        };
         self.called(expr, call, &callee, &args, &all)
     }
 
@@ -129,7 +142,10 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             Makes::Plain => AbstractValue::Plain,
             Makes::Derived if parts.is_empty() => AbstractValue::Unknown,
             Makes::Derived => {
-                let values = AbstractValue::Tensor(self.derive(parts, expr.range));
+                let scalar = parts.iter().all(|part| self.facts.node(*part).scalar);
+                let node = self.derive(parts, expr.range);
+                self.facts.nodes[node.0].scalar = scalar;
+                let values = AbstractValue::Tensor(node);
                 let name = path.rsplit('.').next().unwrap_or(path);
                 if torch::has_indices(name) && all.len() > 1 {
                     AbstractValue::Tuple(vec![values, AbstractValue::Plain])
@@ -152,6 +168,9 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
                 {
                     let bounded = call.argument("maxlen", 1).is_some() && path.ends_with("deque");
                     return AbstractValue::Container(self.container("", bounded, expr.range));
+                }
+                if let Some(definition) = self.definition(path, all).cloned() {
+                    return self.of_package(expr, call, &definition, args, all);
                 }
                 if path.ends_with("AverageMeter") {
                     return AbstractValue::Meter;
@@ -245,7 +264,7 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             AbstractValue::Function(function) => {
                 let skip =
                     usize::from(call.method().is_some() && self.file.functions[function.0].class.is_some());
-                self.local(expr, call, *function, skip, args)
+                self.local(expr, call, *function, skip, args, all)
             }
             AbstractValue::Class(class) => {
                 if self.file.classes[class.0].kind.is_module() {

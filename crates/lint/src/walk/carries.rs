@@ -54,6 +54,12 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             .filter(|(_, result, at)| at.in_loop == self.at.in_loop && ancestors.contains(result));
         let mut passes = passes.map(|(_, result, _)| self.facts.node(*result).range);
         passes.any(|pass| {
+            // What the iteration itself assigned before is not that of the previous one.
+            let range = self.facts.loops[self.at.in_loop.map_or(0, |at| at.0)].range;
+            let mut bound = self.facts.emptied.iter().filter(|(name, _)| *name == key);
+            if bound.any(|(_, at)| range.contains(*at) && at.end <= pass.start) {
+                return false;
+            }
             let call = self.facts.calls.iter().find(|call| call.expr.range == pass);
             call.is_some_and(|call| {
                 let given =

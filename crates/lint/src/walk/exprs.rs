@@ -8,8 +8,11 @@ use crate::tree::{Expr, ExprKind, Literal, Produces, Sequence, SourceRange};
 impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
     pub(super) fn eval(&mut self, expr: &'t Expr<'a>) -> AbstractValue<'a> {
         match &expr.kind {
-            ExprKind::Name(name) => self.name(name),
-            ExprKind::Attribute(base, name) => self.attribute(expr, base, name),
+            ExprKind::Name(name) => {
+                self.mention(name);
+                self.name(name)
+            }
+            ExprKind::Attribute(base, name) => self.attribute(expr, base, name, None),
             ExprKind::Call(call) => self.call(expr, call),
             ExprKind::Subscript(base, index) => self.subscript(expr, base, index),
             ExprKind::Sequence(Sequence::Tuple, items) => {
@@ -114,10 +117,20 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
         let scalar = parts.iter().all(|part| self.facts.node(*part).scalar);
         let node = self.derive(parts, range);
         self.facts.nodes[node.0].scalar = scalar;
+        self.facts.nodes[node.0].from_unknown =
+            values.iter().any(|value| matches!(value, AbstractValue::Unknown | AbstractValue::Outer(_)));
         AbstractValue::Tensor(node)
     }
 
-    fn attribute(&mut self, expr: &'t Expr<'a>, base: &'t Expr<'a>, name: &'a str) -> AbstractValue<'a> {
+    /// Handles an attribute; `known` is the value of its base, if that was evaluated already.
+    pub(super) fn attribute(
+        &mut self,
+        expr: &'t Expr<'a>,
+        base: &'t Expr<'a>,
+        name: &'a str,
+        known: Option<AbstractValue<'a>>,
+    ) -> AbstractValue<'a> {
+        self.mention(name);
         // `self.model` as bound in this function, or as used.
         if let Some(key) = self.file.key(expr) {
             if let Some(value) = self.names.get(key) {
@@ -130,12 +143,17 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
                 return value;
             }
         }
-        let value = self.eval(base);
+        let value = known.unwrap_or_else(|| self.eval(base));
         if name == "grad" {
             return AbstractValue::Gradient;
         }
         if let AbstractValue::Tensor(node) = value {
-            return self.part_of(node, torch::attribute(name), name, expr.range);
+            let gives = torch::attribute(name);
+            let value = self.part_of(node, gives, name, expr.range);
+            if let (AbstractValue::Tensor(made), Gives::Derived) = (&value, gives) {
+                self.facts.nodes[made.0].item = true;
+            }
+            return value;
         }
         if value == AbstractValue::Model && torch::names_submodule(name) {
             return AbstractValue::Model;
@@ -204,7 +222,9 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
         match &value {
             AbstractValue::Tensor(node) => {
                 let node = *node;
-                let is_loss = index.text().is_some_and(|text| text.contains("loss"));
+                // `out["loss"]`, `losses["box"]`
+                let of_losses = self.file.key(base).is_some_and(|key| key.contains("loss"));
+                let is_loss = index.text().is_some_and(|text| of_losses || text.contains("loss"));
                 let made = self.derive(vec![node], expr.range);
                 // Several indices slice a tensor; a single index may also select from a tuple.
                 let cuts = match &index.kind {
@@ -220,11 +240,16 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
                     _ => false,
                 };
                 self.facts.nodes[made.0].part = cuts;
+                self.facts.nodes[made.0].item = true;
                 self.facts.nodes[made.0].scalar = is_loss || self.facts.node(node).scalar;
                 AbstractValue::Tensor(made)
             }
             AbstractValue::Container(id) => {
-                let node = self.facts.containers[id.0].node;
+                let container = &self.facts.containers[id.0];
+                if let Some(item) = container.items.get(self.file.text(index.range)) {
+                    return AbstractValue::Tensor(*item);
+                }
+                let node = container.node;
                 if self.facts.node(node).parents.is_empty() {
                     return AbstractValue::Unknown;
                 }

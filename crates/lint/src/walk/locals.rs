@@ -1,12 +1,21 @@
-//! Calls of functions of the file itself, by what is known about them.
+//! Calls of functions of the project, of this file or another, by what is known about them.
 
-use super::{FunctionWalk, Keeps};
+use super::FunctionWalk;
 use crate::facts::{
     AbstractValue, BackwardCall, GradMode, HasGraph, KeptValue, LocalCall, NodeId, Returned, TensorOrigin,
     TensorStore,
 };
 use crate::file::FunctionId;
+use crate::summary::{AskedFor, DefinitionKind, FunctionSummary};
 use crate::tree::{self, CallExpr, Expr, ExprKind, SourceRange};
+
+/// What keeps an argument of a call.
+pub(super) enum KeptBy<'a> {
+    /// Store that a function of this file names.
+    Function(FunctionId),
+    /// Object or function of another file, as it is called here.
+    Other(TensorStore<'a>),
+}
 
 impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
     /// Handles a call of a function of the file.
@@ -17,6 +26,7 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
         callee: FunctionId,
         skip: usize,
         args: &[AbstractValue<'a>],
+        all: &[AbstractValue<'a>],
     ) -> AbstractValue<'a> {
         self.facts.local_calls.push(LocalCall {
             callee,
@@ -28,29 +38,98 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             return AbstractValue::Generator(callee);
         }
         let Some(summary) = self.known.summary(callee) else { return AbstractValue::Unknown };
-        let argument = |place: usize| -> Option<(usize, &AbstractValue<'a>)> {
-            let place = place.checked_sub(skip)?;
-            args.get(place).map(|value| (place, value))
+        self.apply(expr, call, &summary, skip, (args, all), KeptBy::Function(callee))
+    }
+
+    /// Returns what an import of the project means, or notes that it is asked for.
+    pub(super) fn definition(&self, path: &str, all: &[AbstractValue<'a>]) -> Option<&DefinitionKind> {
+        let known = self.known.imports.get(path);
+        let is_class = path.rsplit('.').next().is_some_and(|name| name.starts_with(char::is_uppercase));
+        let matters = |value: &AbstractValue<'a>| match value {
+            AbstractValue::Model | AbstractValue::Optimizer | AbstractValue::Imported(..) => true,
+            AbstractValue::Tensor(node) => self.facts.node(*node).graph == HasGraph::Yes,
+            _ => false,
         };
-        for Keeps { parameter: place, summed, name, place: keeps_at } in &summary.keeps {
-            let Some((place, value)) = argument(*place) else { continue };
-            if matches!(
-                value,
-                AbstractValue::Tensor(_) | AbstractValue::Closure(_) | AbstractValue::Instance(..)
-            ) {
-                // The name belongs to the callee: it is looked up in its text, which lives as long as the
-                // file.
-                let name = self.name_in(callee, name);
-                self.facts.kept.push(KeptValue {
-                    store: TensorStore::Outside { name },
-                    value: value.clone(),
-                    expr: &call.args[place],
-                    range: expr.range,
-                    at: self.at,
-                    through: Some(*keeps_at),
-                    summed: *summed,
-                });
+        // Layers of a module are modules: what they are made of makes no difference here.
+        let makes_layers = || {
+            self.file.name_of(self.facts.id) == "__init__"
+                && self.file.class_of(self.facts.id).is_some_and(|class| class.kind.is_module())
+        };
+        if known.is_none() {
+            if all.iter().any(matters) {
+                self.known.asked.borrow_mut().insert(path.to_owned(), AskedFor::Call);
+            } else if is_class && !makes_layers() {
+                let mut asked = self.known.asked.borrow_mut();
+                asked.entry(path.to_owned()).or_insert(AskedFor::Definition);
             }
+        }
+        known
+    }
+
+    /// Handles a call of a function or class of another file.
+    pub(super) fn of_package(
+        &mut self,
+        expr: &'t Expr<'a>,
+        call: &'t CallExpr<'a>,
+        definition: &DefinitionKind,
+        args: &[AbstractValue<'a>],
+        all: &[AbstractValue<'a>],
+    ) -> AbstractValue<'a> {
+        match definition {
+            DefinitionKind::Class(class) if class.is_module => AbstractValue::Model,
+            DefinitionKind::Class(class) => {
+                let id = self.container("", false, expr.range);
+                AbstractValue::Imported(class.clone(), Some(id))
+            }
+            DefinitionKind::Function(summary) => {
+                let name = self.file.key(&call.callee).unwrap_or("");
+                let store = TensorStore::Outside { name };
+                self.apply(expr, call, summary, 0, (args, all), KeptBy::Other(store))
+            }
+        }
+    }
+
+    /// Applies what is known about a function to a call of it; `skip` is 1 for methods, whose first parameter is
+    /// not in the call. `given` is the arguments by position, and all of them.
+    pub(super) fn apply(
+        &mut self,
+        expr: &'t Expr<'a>,
+        call: &'t CallExpr<'a>,
+        summary: &FunctionSummary,
+        skip: usize,
+        (args, all): (&[AbstractValue<'a>], &[AbstractValue<'a>]),
+        kept_by: KeptBy<'a>,
+    ) -> AbstractValue<'a> {
+        let argument = |place: usize| -> Option<(&'t Expr<'a>, &AbstractValue<'a>)> {
+            let at = place.checked_sub(skip)?;
+            if let Some(value) = args.get(at) {
+                return Some((&call.args[at], value));
+            }
+            let name = summary.parameters.get(place)?;
+            let at = call.keywords.iter().position(|keyword| keyword.name == Some(name))?;
+            Some((&call.keywords[at].value, all.get(args.len() + at)?))
+        };
+        for keeps in &summary.keeps {
+            let Some((argument, value)) = argument(keeps.parameter) else { continue };
+            if self.tensors(value).is_empty() && !matches!(value, AbstractValue::Instance(..)) {
+                continue;
+            }
+            let (store, through) = match &kept_by {
+                // The name belongs to the callee: it is looked up in its text, which lives as long as the file.
+                KeptBy::Function(callee) => {
+                    (TensorStore::Outside { name: self.name_in(*callee, &keeps.name) }, keeps.place)
+                }
+                KeptBy::Other(store) => (store.clone(), expr.range),
+            };
+            self.facts.kept.push(KeptValue {
+                store,
+                value: value.clone(),
+                expr: argument,
+                range: expr.range,
+                at: self.at,
+                through: Some(through),
+                summed: keeps.summed,
+            });
         }
         let roots: Vec<NodeId> = summary
             .backwards
@@ -67,7 +146,7 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
                 at: self.at,
             });
         }
-        self.given_back(&summary.returned, &argument, expr.range)
+        self.given_back(&summary.returned, &|place| argument(place).map(|(_, value)| value), expr.range)
     }
 
     /// Returns whether a function is a generator with tensors in its variables.
@@ -101,7 +180,7 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
     pub(super) fn given_back<'v>(
         &mut self,
         returned: &Returned,
-        argument: &dyn Fn(usize) -> Option<(usize, &'v AbstractValue<'a>)>,
+        argument: &dyn Fn(usize) -> Option<&'v AbstractValue<'a>>,
         range: SourceRange,
     ) -> AbstractValue<'a>
     where
@@ -118,7 +197,7 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
                 let parents: Vec<NodeId> = parameters
                     .iter()
                     .filter_map(|place| argument(*place))
-                    .flat_map(|(_, value)| self.tensors(value))
+                    .flat_map(|value| self.tensors(value))
                     .collect();
                 let own = match (self.at.mode, graph) {
                     (GradMode::Off, _) => HasGraph::No,

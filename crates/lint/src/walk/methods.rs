@@ -1,6 +1,7 @@
 //! Methods of tensors, models and containers.
 
 use super::FunctionWalk;
+use super::locals::KeptBy;
 use crate::facts::{AbstractValue, HasGraph, KeptValue, LocalCall, NodeId, TensorOrigin, TensorStore};
 use crate::file::{ClassId, FunctionId};
 use crate::torch;
@@ -35,11 +36,12 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
                 }
                 let known = self.method_of_model(expr, base, method, receiver, all);
                 known.or_else(|| {
-                    self.module_method(method).map(|function| self.local(expr, call, function, 1, args))
+                    self.module_method(method).map(|function| self.local(expr, call, function, 1, args, all))
                 })
             }
             AbstractValue::Meter if method == "update" => {
-                if let (Some(AbstractValue::Tensor(_)), Some(name)) = (args.first(), self.file.key(base)) {
+                let has_tensors = args.first().is_some_and(|value| !self.tensors(value).is_empty());
+                if let (true, Some(name)) = (has_tensors, self.file.key(base)) {
                     let (store, value) = (TensorStore::Outside { name }, args[0].clone());
                     let (expr, range, at) = (&call.args[0], expr.range, self.at);
                     self.facts.kept.push(KeptValue {
@@ -74,12 +76,22 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
                 }
                 _ => Some(AbstractValue::Unknown),
             },
-            AbstractValue::Instance(class, _) => {
-                self.file.method(*class, method).map(|function| self.local(expr, call, function, 1, args))
+            AbstractValue::Instance(class, _) => self
+                .file
+                .method(*class, method)
+                .map(|function| self.local(expr, call, function, 1, args, all)),
+            AbstractValue::Imported(class, id) => {
+                let summary = class.methods.get(method)?;
+                let name = self.file.key(base)?;
+                let store = match id {
+                    Some(id) => TensorStore::Local { id: *id, name },
+                    None => TensorStore::Outside { name },
+                };
+                Some(self.apply(expr, call, summary, 1, (args, all), KeptBy::Other(store)))
             }
             AbstractValue::Outer("self") => {
                 let class = self.class_id()?;
-                self.file.method(class, method).map(|function| self.local(expr, call, function, 1, args))
+                self.file.method(class, method).map(|function| self.local(expr, call, function, 1, args, all))
             }
             _ => None,
         }
@@ -98,6 +110,10 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
         let to_host =
             method == "to" && call.argument("device", 0).is_some_and(|arg| arg.text() == Some("cpu"));
         let gives = if to_host { torch::Gives::OnHost } else { torch::gives(method, has_arguments) };
+        if gives == torch::Gives::Unknown && matches!(method, "values" | "items") {
+            // The dictionary that a model returned, as a whole.
+            return Some(AbstractValue::Tensor(node));
+        }
         if gives == torch::Gives::Unknown {
             // For an argument or a batch it may be a method of something else.
             let origin = self.facts.node(node).origin;

@@ -2,8 +2,8 @@
 
 use super::FunctionWalk;
 use crate::facts::{
-    AbstractValue, At, Carried, Carry, GradMode, HasGraph, KeptValue, Loop, NodeId, TensorNode, TensorOrigin,
-    TensorStore, TensorWrite,
+    AbstractValue, At, Carried, Carry, ContainerId, GradMode, HasGraph, KeptValue, Loop, NodeId, TensorNode,
+    TensorOrigin, TensorStore, TensorWrite,
 };
 use crate::tree::{Body, Expr, ExprKind, Handler, SourceRange, Stmt, StmtKind};
 use rustc_hash::FxHashMap;
@@ -282,6 +282,9 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             }
             return;
         }
+        if let AbstractValue::Container(id) = &into {
+            self.note_item(*id, self.file.text(index.range), &value);
+        }
         let Some(key) = self.file.key(base) else { return };
         if index.reads_key(self.file.source, key) || self.is_new_key(index) || self.is_parameter(index) {
             let store = self.store(&into, key);
@@ -291,6 +294,15 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             let node = self.facts.containers[id.0].node;
             let parts = self.tensors(&value);
             self.facts.nodes[node.0].parents.extend(parts);
+        }
+    }
+
+    /// Records an item of a container by its index, unless it is there on some paths only.
+    fn note_item(&mut self, id: ContainerId, index: &'a str, value: &AbstractValue<'a>) {
+        let items = &mut self.facts.containers[id.0].items;
+        match value {
+            AbstractValue::Tensor(node) if !self.at.sometimes => drop(items.insert(index, *node)),
+            _ => drop(items.remove(index)),
         }
     }
 
@@ -345,6 +357,7 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
         range: SourceRange,
     ) {
         if let TensorStore::Local { id, .. } = &store {
+            self.note_item(*id, "-1", &value);
             let node = self.facts.containers[id.0].node;
             let parts = self.tensors(&value);
             let graph = parts.iter().map(|part| self.facts.node(*part).graph).max().unwrap_or(HasGraph::No);

@@ -13,7 +13,7 @@ fn offered(text: &str) -> Vec<Applicability> {
 fn fixed(text: &str, allowed: Applicability) -> String {
     let source = PythonSource::python(text.as_bytes());
     let found = check(&source, RULES).expect("Python");
-    fix(source, found, RULES, allowed, |_| true).source.text().to_owned()
+    fix(source, found, RULES, &lint::Imports::default(), allowed, |_| true).source.text().to_owned()
 }
 
 /// Builds an evaluation that OOM301 reports, between two texts; `body` begins the loop's body.

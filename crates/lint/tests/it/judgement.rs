@@ -385,6 +385,11 @@ fn any_depth_of_nesting_is_survived() {
 }
 
 #[test]
+fn any_length_of_a_chain_of_calls_is_survived() {
+    judge(&format!("text = words(){}\n", ".replace('a', 'b')".repeat(60)), NOTHING);
+}
+
+#[test]
 fn detached_values_are_not_part_of_the_graph() {
     // The only pass through the discriminator's graph, from which the generator's output was detached.
     judge(
@@ -411,5 +416,345 @@ for x, y in loader:
 print(len(outs))
 ",
         &["6 high outputs-kept-with-graph"],
+    );
+}
+
+#[test]
+fn every_kind_of_lru_cache_keeps_the_modules_in_its_keys() {
+    judge(
+        "
+from vision.utils import compile_compatible_method_lru_cache, weak_lru_cache, instance_lru_cache
+class Attention(nn.Module):
+    @compile_compatible_method_lru_cache(maxsize=32)
+    def grid(self, height, width):
+        return torch.ones(height, width)
+    @weak_lru_cache()
+    def other(self, height):
+        return torch.ones(height)
+    @instance_lru_cache()
+    def third(self, height):
+        return torch.ones(height)
+",
+        &["3 medium cached-method-keeps-self"],
+    );
+    judge(
+        "
+@functools.lru_cache(maxsize=None)
+def parameters_of(module: nn.Module, prefix):
+    return [name for name, _ in module.named_parameters(prefix)]
+@functools.lru_cache()
+def count(model):
+    return sum(p.numel() for p in model.parameters())
+@functools.lru_cache()
+def path_of(model, name):
+    return model + name
+",
+        &["1 medium cached-method-keeps-self", "4 medium cached-method-keeps-self"],
+    );
+}
+
+#[test]
+fn tensors_on_ctx_are_seen_in_tuples_and_when_forward_makes_them() {
+    judge(
+        "
+class Scale(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, scale):
+        mask = torch.zeros(x.shape, device=x.device)
+        out = x * scale
+        ctx.kept = (x, scale)
+        ctx.mask = mask
+        ctx.parts = [out, 3]
+        ctx.first, ctx.second = x, 4
+        ctx.shape = x.shape
+        ctx.sizes = (x.size(0), x.size(1))
+        return out
+",
+        &["6 low tensor-on-ctx", "7 low tensor-on-ctx", "8 medium tensor-on-ctx", "9 low tensor-on-ctx"],
+    );
+}
+
+#[test]
+fn a_detached_factor_does_not_hide_retain_graph() {
+    judge(
+        "
+def update(weight, target):
+    for x, y in loader:
+        F.mse_loss(model(x), y).backward(retain_graph=True)
+    policy_loss = (weight * target.detach()).mean()
+    policy_loss.backward()
+",
+        &["3 medium retain-graph-in-loop"],
+    );
+    judge(
+        "
+def compare(model, other_model, x):
+    for _ in range(8):
+        model(x).sum().backward(retain_graph=True)
+        other_model(x).sum().backward(retain_graph=True)
+",
+        &["3 medium retain-graph-in-loop", "4 medium retain-graph-in-loop"],
+    );
+}
+
+#[test]
+fn losses_in_containers_are_followed() {
+    judge(
+        "
+for x, y in loader:
+    out = model(x, y)
+    out['loss'].backward()
+    history.append(out['loss'])
+",
+        &["4 low loss-kept-in-list"],
+    );
+    judge(
+        "
+losses = []
+for x, y in loader:
+    losses.append(F.mse_loss(model(x), y))
+    losses[-1].backward()
+",
+        &["3 low loss-kept-in-list"],
+    );
+    judge(
+        "
+for x, y in loader:
+    losses = model(x, y)
+    loss = sum(losses.values())
+    loss.backward()
+    history.append(losses['box'])
+",
+        &["5 low loss-kept-in-list"],
+    );
+    judge(
+        "
+for x, y in loader:
+    losses = {}
+    losses['a'] = F.mse_loss(model(x), y)
+    losses['a'].backward()
+    history.append(losses['a'].item())
+",
+        NOTHING,
+    );
+}
+
+#[test]
+fn a_step_may_be_a_method_that_a_loop_elsewhere_calls() {
+    judge(
+        "
+class Trainer:
+    def __init__(self):
+        self.history = []
+    def step(self, x, y):
+        loss = F.mse_loss(self.model(x), y)
+        loss.backward()
+        self.history.append(loss)
+    def one(self, batch):
+        self.step(batch[0], batch[1])
+    def run(self):
+        for batch in self.data:
+            self.one(batch)
+",
+        &["7 low loss-kept-in-list"],
+    );
+}
+
+#[test]
+fn meters_also_take_lists() {
+    judge(
+        "
+from utils import AverageMeter
+meter = AverageMeter()
+for x, y in loader:
+    loss = F.mse_loss(model(x), y)
+    loss.backward()
+    meter.update([loss, 1])
+",
+        &["6 low loss-accumulated-with-graph"],
+    );
+}
+
+#[test]
+fn reductions_over_processes_keep_the_graph() {
+    for reduced in ["hvd.allreduce(loss)", "hvd.allgather(loss)", "dist.nn.all_reduce(loss)"] {
+        judge(
+            &format!(
+                "\
+import horovod.torch as hvd, torch.distributed as dist, torch.distributed.nn
+for x, y in loader:
+    loss = F.mse_loss(model(x), y)
+    loss.backward()
+    history.append({reduced})
+"
+            ),
+            &["5 low loss-kept-in-list"],
+        );
+    }
+}
+
+#[test]
+fn an_exit_stack_can_turn_gradients_off() {
+    judge(
+        "
+from contextlib import ExitStack
+def evaluate(model, loader):
+    model.eval()
+    with ExitStack() as stack:
+        stack.enter_context(torch.no_grad())
+        for x, y in loader:
+            losses.append(F.mse_loss(model(x), y))
+",
+        NOTHING,
+    );
+}
+
+#[test]
+fn a_model_that_differentiates_needs_gradients_in_evaluation() {
+    judge(
+        "
+class Energy(nn.Module):
+    def forward(self, x):
+        energy = self.net(x).sum()
+        return energy, torch.autograd.grad(energy, x)[0]
+def evaluate(model, loader):
+    model.eval()
+    for x, y in loader:
+        energy, force = model(x)
+        total = (force - y).abs().mean().item()
+",
+        NOTHING,
+    );
+}
+
+#[test]
+fn a_number_per_epoch_is_low() {
+    judge(
+        "
+history = []
+for epoch in range(100):
+    for x, y in loader:
+        out = model(x)
+        loss = F.mse_loss(out, y)
+        error = (out - y).abs().mean()
+        loss.backward()
+    history.append(error)
+",
+        &["8 low metric-kept-with-graph"],
+    );
+}
+
+#[test]
+fn a_checkpoint_that_only_one_process_loads_is_not_loaded_by_all() {
+    let program = |guard: &str| {
+        format!(
+            "\
+import torch.distributed as dist
+def main(rank):
+    model = nn.Linear(8, 8)
+    if {guard}:
+        model.load_state_dict(torch.load('model.pt'))
+    model.cuda()
+"
+        )
+    };
+    for guard in ["rank == 0", "dist.get_rank() == 0", "is_main_process()", "args.local_rank in [-1, 0]"] {
+        judge(&program(guard), NOTHING);
+    }
+    for guard in ["rank != 0", "not is_main_process()", "args.resume"] {
+        judge(&program(guard), &["5 medium load-without-map-location"]);
+    }
+}
+
+#[test]
+fn a_term_of_the_loss_is_freed_with_it() {
+    judge(
+        "
+total = 0
+for x, y in loader:
+    out, value = model(x)
+    policy_loss = F.mse_loss(out, y)
+    value_loss = F.mse_loss(value, y)
+    loss = policy_loss + 0.5 * value_loss
+    loss.backward()
+    total += 2 * value_loss
+",
+        &["8 low loss-accumulated-with-graph"],
+    );
+}
+
+#[test]
+fn a_variable_that_each_iteration_assigns_first_carries_nothing() {
+    judge(
+        "
+net.eval()
+for x in first_loader:
+    out = net(x)
+for x in second_loader:
+    out = net(x)
+    out = head(out)
+    print(out.sum().item())
+",
+        &["3 medium eval-mistaken-for-no-grad", "5 medium eval-mistaken-for-no-grad"],
+    );
+}
+
+#[test]
+fn a_hook_that_overwrites_by_module_keeps_one_set() {
+    judge(
+        "\
+class Stats:
+    def hook(self, module, inputs, output):
+        self.last[module] = output.detach()
+    def watch(self, model):
+        model.layer.register_forward_hook(self.hook)
+",
+        NOTHING,
+    );
+}
+
+#[test]
+fn parts_of_one_input_are_not_steps_of_an_evaluation() {
+    judge(
+        "
+class Ratio:
+    def __init__(self):
+        self.net = nn.Linear(8, 8)
+    def value(self, states):
+        parts = [self.net(states) for i in range(4)]
+        return torch.stack(parts).sum()
+    def value_for_eval(self, states):
+        total = torch.zeros(8)
+        for i in range(4):
+            total += self.net(states)
+        return total, states
+",
+        NOTHING,
+    );
+    judge(
+        "
+def main(learner):
+    net = nn.Linear(8, 8)
+    for batch in loader:
+        extra = 0
+        for x in batch.items:
+            extra += F.mse_loss(net(x), x)
+        learner.step(extra_term=extra)
+",
+        NOTHING,
+    );
+}
+
+#[test]
+fn steps_of_a_lightning_module_are_known_by_name() {
+    judge(
+        "
+from base import BaseTrainer
+class Trainer(BaseTrainer):
+    def validation_step(self, batch, batch_idx):
+        out = self.model(batch)
+        self.log('val', out.sum().item())
+",
+        NOTHING,
     );
 }

@@ -70,7 +70,14 @@ fn a_fix_leaves_valid_python_without_the_finding() {
             fixes += 1;
             let before = source(rule.bad);
             let line = before.line_of(diagnostic.range.start).to_owned();
-            let fixed = lint::fix(before, vec![diagnostic], &[rule], lint::Applicability::Unsafe, |_| true);
+            let fixed = lint::fix(
+                before,
+                vec![diagnostic],
+                &[rule],
+                &lint::Imports::default(),
+                lint::Applicability::Unsafe,
+                |_| true,
+            );
             assert_eq!(fixed.count, 1, "{}: the fix was not applied", rule.name);
             let after = fixed.source.text();
             let left = found(rule, &fixed.source);
@@ -86,11 +93,19 @@ fn applying_all_fixes_terminates() {
     for rule in RULES {
         let before = source(rule.bad);
         let all = check(&before, RULES).expect("Python");
-        let fixed = lint::fix(before, all, RULES, lint::Applicability::Unsafe, |_| true);
+        let fixed =
+            lint::fix(before, all, RULES, &lint::Imports::default(), lint::Applicability::Unsafe, |_| true);
         let again = check(&fixed.source, RULES).expect("Python");
         assert_eq!(again, fixed.left, "{}", rule.name);
         let text = fixed.source.text().to_owned();
-        let twice = lint::fix(fixed.source, again, RULES, lint::Applicability::Unsafe, |_| true);
+        let twice = lint::fix(
+            fixed.source,
+            again,
+            RULES,
+            &lint::Imports::default(),
+            lint::Applicability::Unsafe,
+            |_| true,
+        );
         assert_eq!((twice.count, twice.source.text()), (0, &*text), "{}: fixed twice", rule.name);
     }
 }
@@ -153,7 +168,7 @@ proptest! {
         }
         let source = PythonSource::python(lines.join("\n").as_bytes());
         if let Ok(found) = check(&source, RULES) {
-            lint::fix(source, found, RULES, lint::Applicability::Unsafe, |_| true);
+            lint::fix(source, found, RULES, &lint::Imports::default(), lint::Applicability::Unsafe, |_| true);
         }
     }
 

@@ -38,6 +38,8 @@ struct EditReport<'a> {
     start_column: usize,
     end_line: usize,
     end_column: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cell: Option<usize>,
     text: &'a str,
 }
 
@@ -62,7 +64,7 @@ pub(in crate::commands) fn write(value: &impl Serialize, terminal: &mut Terminal
 
 fn finding<'a>(file: &'a LintedFile, found: &'a Diagnostic) -> LintFinding<'a> {
     let (start, end) = (file.source.place(found.range.start), file.source.place(found.range.end));
-    let fix = file.fix(found).map(|fix| FixReport {
+    let fix = found.fix.as_ref().map(|fix| FixReport {
         title: &fix.title,
         applicability: fix.applicability.name(),
         edits: fix.edits.iter().map(|edit| edit_report(file, edit)).collect(),
@@ -91,6 +93,7 @@ fn edit_report<'a>(file: &LintedFile, edit: &'a lint::Edit) -> EditReport<'a> {
         start_column: start.column,
         end_line: end.line,
         end_column: end.column,
+        cell: start.cell,
         text: &edit.text,
     }
 }

@@ -16,6 +16,9 @@ use crate::terminal::{Failure, Terminal, shown_path};
 use analysis::words::printable;
 use project::LintResults;
 
+/// Exit code if a file is not Python.
+const NOT_PYTHON: ExitCode = 2;
+
 pub(crate) fn run(args: &LintArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     if args.statistics && matches!(args.format, LintFormat::Sarif | LintFormat::Github) {
         return Err(Failure::new("--statistics supports text and JSON only", None, None).into());
@@ -24,11 +27,18 @@ pub(crate) fn run(args: &LintArgs, terminal: &mut Terminal) -> anyhow::Result<Ex
     for warning in &looked.warnings {
         terminal.say(&format!("warning: {}", printable(warning)));
     }
+    for error in &looked.errors {
+        terminal.say(&format!("error: {}", printable(error)));
+    }
     if looked.checked == 0 {
-        return Err(nothing_checked(args, looked.warnings.is_empty()).into());
+        let is_empty = looked.warnings.is_empty() && looked.errors.is_empty();
+        return Err(nothing_checked(args, is_empty).into());
     }
     let found = looked.files.iter().any(|file| !file.found.is_empty() || args.diff && file.fixed > 0);
     print(args, &looked, terminal)?;
+    if !looked.errors.is_empty() {
+        return Ok(NOT_PYTHON);
+    }
     Ok(u8::from(found && !args.exit_zero))
 }
 

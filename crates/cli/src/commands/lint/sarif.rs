@@ -58,7 +58,8 @@ fn result(file: &LintedFile, found: &Diagnostic) -> Value {
         "message": {"text": format!("{}\n{}", found.message, found.advice).trim()},
         "locations": [location],
     });
-    if let Some(fix) = file.fix(found) {
+    // Its regions are those of a file, which the cells of a notebook are not.
+    if let Some(fix) = found.fix.as_ref().filter(|_| !file.source.is_notebook()) {
         let replacements = fix.edits.iter().map(
             |edit| json!({"deletedRegion": region(file, edit.range), "insertedContent": {"text": edit.text}}),
         );

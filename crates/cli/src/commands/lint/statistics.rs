@@ -47,7 +47,7 @@ fn rows(looked: &LintResults) -> Vec<RuleCount> {
                 rule,
                 worst: of_rule.iter().map(|(_, found)| found.severity).max()?,
                 count: of_rule.len(),
-                fixable: of_rule.iter().filter(|(file, found)| file.fix(found).is_some()).count(),
+                fixable: of_rule.iter().filter(|(_, found)| found.fix.is_some()).count(),
             })
         })
         .collect();

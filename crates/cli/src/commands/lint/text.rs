@@ -31,7 +31,7 @@ fn finding(file: &LintedFile, found: &Diagnostic, terminal: &mut Terminal) -> an
     writeln!(terminal.out(), "{place}: {severity} {} {}", found.rule.code, found.rule.name)?;
     paragraph("   ", "   ", &printable(&found.message), None, terminal)?;
     snippet(file, found, start.line, terminal)?;
-    let fix = match file.fix(found).map(|fix| fix.applicability) {
+    let fix = match found.fix.as_ref().map(|fix| fix.applicability) {
         Some(Applicability::Safe) => "   (auto-fix: --fix)",
         Some(Applicability::Unsafe) => "   (auto-fix: --fix --unsafe-fixes)",
         None => "",
@@ -150,6 +150,9 @@ pub(super) fn summary(looked: &LintResults, args: &LintArgs, terminal: &Terminal
         if let Some((_, first)) = looked.findings().next() {
             parts.push(format!("run `oomph rule {}` for details", first.rule.code));
         }
+    }
+    if !looked.errors.is_empty() {
+        parts.push(format!("{} could not be checked", counted(looked.errors.len() as u64, "file")));
     }
     terminal.say(&parts.join(" · "));
 }

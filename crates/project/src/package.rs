@@ -1,0 +1,109 @@
+//! Imports between the files of a project: what a file needs to know about the functions and classes of others.
+
+use lint::{Definition, Imports, ModuleReport, ModuleSummary, PythonSource};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Imports of imports that are followed: `from .meters import Meter` in `__init__.py`.
+const MAX_HOPS: usize = 4;
+/// Folders above a file named by the user in which its absolute imports are looked for.
+const MAX_FOLDERS_ABOVE: usize = 3;
+/// Largest imported file that is read, in bytes.
+const MAX_IMPORTED_BYTES: u64 = 1 << 20;
+
+/// Module: its file, and what others need to know about it.
+type Module = (PathBuf, Arc<ModuleSummary>);
+
+/// Modules of a project, by path without ending; `a/__init__.py` is `a`.
+#[derive(Default)]
+pub(crate) struct Package {
+    modules: HashMap<PathBuf, Module>,
+    /// Functions for evaluation by name, and whether all files use them without gradients.
+    mentioned: HashMap<String, bool>,
+    /// Modules that were not among the files to check, as far as they were looked for.
+    others: Mutex<HashMap<PathBuf, Option<Module>>>,
+}
+
+impl Package {
+    pub(crate) fn insert(&mut self, file: &Path, summary: ModuleSummary) {
+        let is_package = file.file_stem().is_some_and(|stem| stem == "__init__");
+        let module =
+            if is_package { file.parent().unwrap_or(file).to_owned() } else { file.with_extension("") };
+        for (name, is_off) in summary.mentioned() {
+            self.mentioned.entry(name.to_owned()).and_modify(|all| *all &= is_off).or_insert(is_off);
+        }
+        self.modules.insert(module, (file.to_owned(), Arc::new(summary)));
+    }
+
+    /// Adds what the project knows about imports of a file; returns whether there is anything new. Files that
+    /// are not checked are read only `from_disk`.
+    pub(crate) fn resolve(
+        &self,
+        file: &Path,
+        asked: &[String],
+        from_disk: bool,
+        imports: &mut Imports,
+    ) -> bool {
+        let mut is_new = false;
+        for path in asked.iter().filter(|path| !path.starts_with("torch.")) {
+            if !imports.contains(path)
+                && let Some(definition) = self.definition(file, path, from_disk, MAX_HOPS)
+            {
+                imports.insert(path, definition);
+                is_new = true;
+            }
+        }
+        is_new
+    }
+
+    /// Returns what is known in all files, whatever they import.
+    pub(crate) fn imports(&self) -> Imports {
+        let mut imports = Imports::default();
+        for (name, _) in self.mentioned.iter().filter(|(_, is_off)| **is_off) {
+            imports.insert_without_gradients(name);
+        }
+        imports
+    }
+
+    fn definition(&self, file: &Path, import: &str, from_disk: bool, hops: usize) -> Option<Definition> {
+        let hops = hops.checked_sub(1)?;
+        let names = import.trim_start_matches('.');
+        let (module, name) = names.rsplit_once('.').unwrap_or(("", names));
+        let inner: PathBuf = module.split('.').collect();
+        let folder = file.parent()?;
+        let folders: Vec<&Path> = match import.len() - names.len() {
+            0 => folder.ancestors().take(if from_disk { MAX_FOLDERS_ABOVE } else { usize::MAX }).collect(),
+            dots => folder.ancestors().nth(dots - 1).into_iter().collect(),
+        };
+        folders.into_iter().find_map(|folder| {
+            let (file, summary) = self.module(folder.join(&inner), from_disk)?;
+            let elsewhere = || self.definition(&file, summary.import(name)?, from_disk, hops);
+            summary.definition(name).cloned().or_else(elsewhere)
+        })
+    }
+
+    fn module(&self, path: PathBuf, from_disk: bool) -> Option<Module> {
+        if let Some(module) = self.modules.get(&path) {
+            return Some(module.clone());
+        }
+        if !from_disk {
+            return None;
+        }
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        others.entry(path).or_insert_with_key(|path| read(path)).clone()
+    }
+}
+
+fn read(module: &Path) -> Option<Module> {
+    let mut named = module.as_os_str().to_owned();
+    named.push(".py");
+    let files = [PathBuf::from(named), module.join("__init__.py")];
+    let is_small = |file: &PathBuf| {
+        std::fs::metadata(file).is_ok_and(|found| found.is_file() && found.len() <= MAX_IMPORTED_BYTES)
+    };
+    let file = files.into_iter().find(is_small)?;
+    let source = PythonSource::python(&std::fs::read(&file).ok()?);
+    let ModuleReport { summary, .. } = lint::check_module(&source, &[], &Imports::default()).ok()?;
+    Some((file, Arc::new(summary)))
+}
