@@ -310,8 +310,8 @@ class ModuleTracker:
 
 
 def _has_profiler() -> bool:
-    """Whether `cProfile` is on. From Python 3.12 it counts the calls of all threads as those of one: a hook that autograd calls in
-    its own thread would end the functions that wait for `backward()`."""
+    """Whether `cProfile` is on. From Python 3.12 it counts the calls of all threads as those of one: a hook that autograd calls
+    in its own thread would end the functions that wait for `backward()`."""
     monitoring = getattr(sys, "monitoring", None)
     return monitoring is not None and monitoring.get_tool(monitoring.PROFILER_ID) is not None
 

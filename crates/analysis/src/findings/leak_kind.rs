@@ -56,7 +56,7 @@ impl LeakKind {
             .map(|site| site.allocations.len())
             .sum();
         let is_graph = from_modules as f64 / rises as f64 >= MIN_BLOCKS_OF_GRAPH
-            && held.map_or_else(|| keeps_most_of_forward(model, cluster), |held| held.keeps_graph);
+            && held.is_none_or(|held| held.keeps_graph);
         let is_scalar =
             |site: &&GrowingSite| site.bytes() <= SCALAR_BLOCK_BYTES * site.allocations.len() as u64;
         let all = |wanted: &dyn Fn(&&GrowingSite) -> bool| cluster.sites.iter().all(wanted);
@@ -217,24 +217,6 @@ impl LeakKind {
             ),
         }
     }
-}
-
-/// Whether a good part of what a step's forward pass allocates stays: with grad mode on, a graph keeps most
-/// of it; without, only what the program stores.
-fn keeps_most_of_forward(model: &RunModel<'_>, cluster: &SiteCluster<'_>) -> bool {
-    let device = model.device;
-    let Some(&bound) = cluster.rises.get(cluster.rises.len() / 2) else { return true };
-    let Some(step) = bound.checked_sub(1).filter(|&step| step < device.steps.count()) else { return true };
-    let events = device.steps.events(step);
-    let history = &device.history;
-    let rows = history.first_allocated_from(events.start)..history.first_allocated_from(events.end);
-    let is_forward = |&row: &usize| device.roles.of(history.allocations[row].stack).is_forward();
-    let (mut kept, mut all) = (0u64, 0u64);
-    for row in rows.filter(is_forward) {
-        all += 1;
-        kept += u64::from(history.allocations[row].free_event().is_none());
-    }
-    kept * 3 >= all
 }
 
 /// Whether most of the kept blocks were there when a `backward()` of their own step began.
