@@ -30,6 +30,8 @@ pub(crate) struct PythonFile<'t, 'a> {
     gradients_are_off: bool,
     /// Every attribute and every keyword mentioned anywhere.
     mentioned: FxHashSet<&'a str>,
+    /// Attributes and imports whose names indicate evaluation.
+    evaluations: FxHashSet<&'a str>,
     functions_by_name: FxHashMap<&'a str, FunctionId>,
     classes_by_name: FxHashMap<&'a str, ClassId>,
 }
@@ -82,10 +84,14 @@ impl<'t, 'a> PythonFile<'t, 'a> {
             knows_cuda: memchr::memmem::find(source.as_bytes(), b"cuda").is_some(),
             gradients_are_off: false,
             mentioned: FxHashSet::default(),
+            evaluations: FxHashSet::default(),
             functions_by_name: FxHashMap::default(),
             classes_by_name: FxHashMap::default(),
         };
         walk(body, &mut |stmt| file.note(stmt));
+        let names = file.mentioned.iter().chain(file.imports.keys());
+        file.evaluations =
+            names.copied().filter(|name| *name != "eval" && torch::reads_as_evaluation(name)).collect();
         file.define(body, None, FunctionId::MODULE);
         let mut off = false;
         walk(body, &mut |stmt| off |= file.turns_gradients_off(stmt));
@@ -202,7 +208,9 @@ impl<'t, 'a> PythonFile<'t, 'a> {
     /// Iterates over the imports of the project itself, as far as they can be told apart: name and path.
     pub(crate) fn imports(&self) -> impl Iterator<Item = (&'a str, &'t str)> + '_ {
         let imports = self.imports.iter().map(|(name, path)| (*name, *path));
-        imports.filter(|(_, path)| path.contains('.') && !path.starts_with("torch"))
+        // A file without functions is there to collect names, as `__init__.py` is.
+        let collects = self.functions.len() == 1;
+        imports.filter(move |(_, path)| path.starts_with('.') || collects && path.contains('.'))
     }
 
     /// Iterates over the names under which a module is imported anywhere in the file: `torch`, `th`.
@@ -213,6 +221,11 @@ impl<'t, 'a> PythonFile<'t, 'a> {
     /// Returns whether an attribute or keyword of this name is anywhere in the file.
     pub(crate) fn mentions(&self, name: &str) -> bool {
         self.mentioned.contains(name)
+    }
+
+    /// Returns whether an attribute or import of the file has a name that indicates evaluation.
+    pub(crate) fn is_evaluation(&self, name: &str) -> bool {
+        self.evaluations.contains(name)
     }
 
     /// Returns whether a name is used as a module somewhere, or is a usual name of one.

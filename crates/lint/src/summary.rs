@@ -85,13 +85,15 @@ impl ModuleSummary {
     pub(crate) fn of(checked: &Checked<'_, '_, '_>, mentioned: Mentioned) -> ModuleSummary {
         let file = checked.file;
         let (mut functions, mut classes) = (FxHashMap::default(), FxHashMap::default());
+        let around: FxHashSet<FunctionId> = file.functions.iter().map(|defined| defined.parent).collect();
         for facts in &checked.facts {
             let defined = &file.functions[facts.id.0];
             if defined.parent != FunctionId::MODULE || facts.id == FunctionId::MODULE {
                 continue;
             }
             let mut summary = FunctionSummary::of(file, facts);
-            summary.turns_gradients_off = turns_gradients_off(file, facts.id, checked.facts.iter());
+            summary.turns_gradients_off =
+                around.contains(&facts.id) && turns_gradients_off(file, facts.id, checked.facts.iter());
             // A list that another method empties does not grow; whether that is called is unknown.
             summary
                 .keeps
@@ -149,19 +151,20 @@ impl FunctionSummary {
             .filter(|backward| backward.at.in_loop.is_none())
             .flat_map(|backward| &backward.nodes)
             .flat_map(|node| sources(*node));
-        let parameters = file.functions[facts.id.0].function.map_or_else(Vec::new, |function| {
-            function.parameters.iter().map(|parameter| parameter.name.to_owned()).collect()
-        });
         let mut keeps: Vec<Keeps> = keeps.collect();
         keeps.sort_by(|a, b| (a.parameter, a.place, &a.name).cmp(&(b.parameter, b.place, &b.name)));
         keeps.dedup();
-        FunctionSummary {
-            parameters,
+        let mut summary = FunctionSummary {
+            parameters: Vec::new(),
             returned: facts.returned.clone(),
             keeps,
             backwards: backwards.collect(),
             turns_gradients_off: false,
-        }
+        };
+        let function = file.functions[facts.id.0].function.filter(|of| summary.matters(of.name));
+        let names = function.iter().flat_map(|function| &function.parameters);
+        summary.parameters = names.map(|parameter| parameter.name.to_owned()).collect();
+        summary
     }
 
     /// Returns whether a caller learns more from it than from a function that it knows nothing about.

@@ -1,7 +1,8 @@
 //! Imports between the files of a project: what a file needs to know about the functions and classes of others.
 
 use lint::{Definition, Imports, ModuleReport, ModuleSummary, PythonSource};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,6 +20,8 @@ type Module = (PathBuf, Arc<ModuleSummary>);
 #[derive(Default)]
 pub(crate) struct Package {
     modules: HashMap<PathBuf, Module>,
+    /// Last parts of their paths: most imports are of other projects, which this tells without a search.
+    names: HashSet<OsString>,
     /// Functions for evaluation by name, and whether all files use them without gradients.
     mentioned: HashMap<String, bool>,
     /// Modules that were not among the files to check, as far as they were looked for.
@@ -33,6 +36,7 @@ impl Package {
         for (name, is_off) in summary.mentioned() {
             self.mentioned.entry(name.to_owned()).and_modify(|all| *all &= is_off).or_insert(is_off);
         }
+        self.names.extend(module.file_name().map(OsStr::to_owned));
         self.modules.insert(module, (file.to_owned(), Arc::new(summary)));
     }
 
@@ -70,6 +74,10 @@ impl Package {
         let hops = hops.checked_sub(1)?;
         let names = import.trim_start_matches('.');
         let (module, name) = names.rsplit_once('.').unwrap_or(("", names));
+        let last = module.rsplit('.').next().unwrap_or(module);
+        if !from_disk && !last.is_empty() && !self.names.contains(OsStr::new(last)) {
+            return None;
+        }
         let inner: PathBuf = module.split('.').collect();
         let folder = file.parent()?;
         let folders: Vec<&Path> = match import.len() - names.len() {

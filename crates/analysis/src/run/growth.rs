@@ -195,9 +195,8 @@ impl OriginGrowth {
             Trend::Stopped => self.replaced > self.left.len() / 3,
         };
         let trend = trend(&held, bounds - 1)
-            .filter(|&trend| {
-                !is_buffer(trend) && !(trend == Trend::Growing && is_scattered(&held, bounds - 1))
-            })
+            .filter(|&trend| !is_buffer(trend))
+            .filter(|&trend| trend == Trend::Stopped || !is_scattered(&held, bounds - 1))
             .or_else(|| trend_of_left(&left, &held, bounds - 1))?;
         let rises = kept(&held);
         let GrowthOrigin { stack, in_engine } = origin;

@@ -36,10 +36,13 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
 
     /// Returns whether a function computes derivatives, itself or through another one.
     pub(crate) fn differentiates(&self, facts: &FunctionFacts<'t, 'a>) -> bool {
-        const WORDS: &[&str] = &["autograd.grad(", "enable_grad(", "jacobian(", "jacrev(", "vjp("];
+        const NAMES: &[&str] = &["grad", "enable_grad", "jacobian", "jacrev", "vjp"];
         let range = self.file.functions[facts.id.0].range;
-        let text = self.file.text(range);
-        WORDS.iter().any(|word| text.contains(word)) || self.calls_backward(facts, range)
+        let calls = || {
+            let text = self.file.text(range);
+            NAMES.iter().any(|name| text.contains(&format!("{name}(")))
+        };
+        NAMES.iter().any(|name| self.file.mentions(name)) && calls() || self.calls_backward(facts, range)
     }
 
     /// Returns whether a function of the file that is called in this part of the function, directly or

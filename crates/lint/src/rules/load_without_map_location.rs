@@ -150,8 +150,9 @@ fn use_of(
     let deleted =
         facts.emptied.iter().any(|(other, at)| other == name && checked.file.text(*at).starts_with("del"));
     // In a separate function it is freed when that returns.
-    let is_short =
-        facts.backwards.is_empty() && facts.id != crate::file::FunctionId::MODULE && facts.loops.is_empty();
+    let is_short = facts.backwards.is_empty()
+        && facts.id != crate::file::FunctionId::MODULE
+        && !facts.loops.iter().any(|found| found.counts);
     (loaded && !deleted).then_some(if is_short { Use::Direct } else { Use::Stays })
 }
 

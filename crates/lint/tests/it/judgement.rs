@@ -758,3 +758,16 @@ class Trainer(BaseTrainer):
         NOTHING,
     );
 }
+
+#[test]
+fn a_checkpoint_is_freed_with_the_function_that_loads_it() {
+    judge(
+        "
+def load(networks, path):
+    states = torch.load(path)
+    for name in networks:
+        networks[name].cuda().load_state_dict(states[name])
+",
+        NOTHING,
+    );
+}
