@@ -485,7 +485,7 @@ def test_nothing_is_said_at_the_end_of_a_process(tmp_path: pathlib.Path):
         cycle = Cycle()
         cycle.self, cycle.tensor = cycle, torch.ones(5)
     """
-    command = [FORKING_PYTHON.cpu, "-c", textwrap.dedent(program)]
+    command = [sys.executable, "-c", textwrap.dedent(program)]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
     assert done.stdout + done.stderr == ""

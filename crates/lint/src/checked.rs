@@ -292,8 +292,8 @@ fn without_gradients(facts: &[FunctionFacts<'_, '_>], functions: usize) -> Vec<b
     off
 }
 
-/// Finds the functions that call `backward()` outside of their own loops, directly or through a function of the
-/// file.
+/// Finds the functions that call `backward()` outside of their own loops, directly or through a function of
+/// the file.
 fn with_backward(facts: &[FunctionFacts<'_, '_>], functions: usize) -> Vec<bool> {
     let mut steps = vec![false; functions];
     for of in facts {

@@ -52,8 +52,8 @@ pub fn check(source: &PythonSource, rules: &[&'static Rule]) -> Result<Vec<Diagn
     check_module(source, rules, &Imports::default()).map(|report| report.found)
 }
 
-/// Findings of a file of a package, what its other files need to know about it, and what it needs to know about
-/// them.
+/// Findings of a file of a package, what its other files need to know about it, and what it needs to know
+/// about them.
 #[derive(Default, Debug)]
 pub struct ModuleReport {
     /// Findings by position.
@@ -89,8 +89,8 @@ pub fn check_module(
     Ok(ModuleReport { found, summary: ModuleSummary::of(&checked, mentioned), asked })
 }
 
-/// Returns why a source is not Python. [`check`] reports it as well, but only for sources that it parses: those
-/// that mention PyTorch.
+/// Returns why a source is not Python. [`check`] reports it as well, but only for sources that it parses:
+/// those that mention PyTorch.
 pub fn syntax_error(source: &PythonSource) -> Option<SyntaxError> {
     syntax::parse(source.text(), source.is_notebook()).err()
 }

@@ -66,8 +66,9 @@ mod tests {
 
     #[test]
     fn only_the_code_that_changed_is_written() {
-        let notebook = "{\n \"cells\": [\n  {\n   \"cell_type\": \"markdown\",\n   \"source\": \"# \\u00e9\"\n  },\n  \
-                        {\n   \"cell_type\": \"code\",\n   \"outputs\": [1e-05],\n   \"source\": [\n    \
+        let notebook = "{\n \"cells\": [\n  {\n   \"cell_type\": \"markdown\",\n   \
+                        \"source\": \"# \\u00e9\"\n  },\n  {\n   \"cell_type\": \"code\",\n   \
+                        \"outputs\": [1e-05],\n   \"source\": [\n    \
                         \"a = 1\\n\",\n    \"b = \\\"x\\\"\"\n   ]\n  }\n ],\n \"nbformat\": 4\n}\n";
         assert_eq!(code_cells(notebook).expect("a notebook")[0].code, "a = 1\nb = \"x\"");
         let new = replace(notebook, &[(2, "a = 2\nc = 3\nb = \"x\"")]).expect("a notebook");

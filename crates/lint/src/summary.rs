@@ -1,5 +1,5 @@
-//! What callers need to know about a function: what it returns, keeps, and calls `backward()` on. Callers in the
-//! same file ask for it by the function, those in other files by the name that they import.
+//! What callers need to know about a function: what it returns, keeps, and calls `backward()` on. Callers in
+//! the same file ask for it by the function, those in other files by the name that they import.
 
 use crate::checked::Checked;
 use crate::facts::{
@@ -76,8 +76,8 @@ impl ModuleSummary {
         self.imports.get(name).map(String::as_str)
     }
 
-    /// Returns the functions for evaluation that the file mentions, of any file, and whether gradients are off
-    /// wherever it does.
+    /// Returns the functions for evaluation that the file mentions, of any file, and whether gradients are
+    /// off wherever it does.
     pub fn mentioned(&self) -> impl Iterator<Item = (&str, bool)> {
         self.mentioned.iter().map(|(name, is_off)| (name.as_str(), *is_off))
     }
@@ -205,8 +205,8 @@ pub(crate) fn turns_gradients_off<'x, 't: 'x, 'a: 'x>(
     calls.peek().is_some() && calls.all(|call| call.at.mode == GradMode::Off)
 }
 
-/// What a file knows about the others of its project: definitions, by the path that it imports them under, and
-/// functions that are used without gradients.
+/// What a file knows about the others of its project: definitions, by the path that it imports them under,
+/// and functions that are used without gradients.
 #[derive(Default, Debug)]
 pub struct Imports {
     definitions: FxHashMap<String, Definition>,

@@ -34,9 +34,9 @@ pub(crate) fn check(options: &LintOptions, settings: &LintSettings) -> anyhow::R
         let mut worker = Worker::new(settings, mode);
         worker.is_standard_input = true;
         let source = worker.read(&name, std::io::stdin().lock());
-        let draft = source.as_ref().and_then(|source| worker.draft(&name, source, true));
-        if let (Some(source), Some(draft)) = (source, draft) {
-            worker.finish(source, &draft, &Package::default());
+        let checked = source.as_ref().and_then(|source| worker.check(&name, source, true));
+        if let (Some(source), Some(checked)) = (source, checked) {
+            worker.finish(source, &checked, &Package::default());
         }
         return Ok(worker.looked);
     }
@@ -57,7 +57,7 @@ fn check_all(walk: Walk, settings: &LintSettings, mode: FixMode) -> LintResults 
         let (walk, seen) = &mut *files;
         walk.find(|entry| entry.as_ref().map_or(true, |entry| is_new(entry, seen)))
     };
-    let (mut all, drafts) = in_parallel(&next, settings, mode, |worker, entry| match entry {
+    let (mut all, checked) = in_parallel(&next, settings, mode, |worker, entry| match entry {
         Ok(entry) => worker.entry(&entry),
         Err(error) => {
             worker.looked.warnings.push(error.to_string());
@@ -65,20 +65,21 @@ fn check_all(walk: Walk, settings: &LintSettings, mode: FixMode) -> LintResults 
         }
     });
     let mut package = Package::default();
-    let mut drafts: Vec<Draft> = drafts;
-    for draft in &mut drafts {
-        package.insert(&draft.path, std::mem::take(&mut draft.report.summary));
+    let mut files: Vec<CheckedFile> = checked;
+    for file in &mut files {
+        package.insert(&file.path, std::mem::take(&mut file.report.summary));
     }
-    let open = Mutex::new(drafts);
+    let open = Mutex::new(files);
     let next = || open.lock().unwrap_or_else(PoisonError::into_inner).pop();
-    let (finished, _) = in_parallel(&next, settings, mode, |worker, draft: Draft| {
+    let (finished, _) = in_parallel(&next, settings, mode, |worker, checked: CheckedFile| {
         let mut imports = Imports::default();
-        let uses_others = package.resolve(&draft.path, &draft.report.asked, draft.is_named, &mut imports);
-        if (uses_others || !draft.report.found.is_empty())
-            && let Ok(file) = std::fs::File::open(&draft.path)
-            && let Some(source) = worker.read(&draft.path, file)
+        let uses_others =
+            package.resolve(&checked.path, &checked.report.asked, checked.is_named, &mut imports);
+        if (uses_others || !checked.report.found.is_empty())
+            && let Ok(file) = std::fs::File::open(&checked.path)
+            && let Some(source) = worker.read(&checked.path, file)
         {
-            worker.finish(source, &draft, &package);
+            worker.finish(source, &checked, &package);
         }
         None::<()>
     });
@@ -183,7 +184,7 @@ fn is_notebook(path: &Path) -> bool {
 }
 
 /// A file that was checked by itself.
-struct Draft {
+struct CheckedFile {
     path: PathBuf,
     /// Whether the user named it, not a folder that contains it.
     is_named: bool,
@@ -207,12 +208,12 @@ impl<'a> Worker<'a> {
         Worker { settings, mode, bytes: Vec::new(), looked, is_standard_input: false }
     }
 
-    fn entry(&mut self, entry: &DirEntry) -> Option<Draft> {
+    fn entry(&mut self, entry: &DirEntry) -> Option<CheckedFile> {
         let path = shown(entry.path());
         match std::fs::File::open(path) {
             Ok(file) => {
                 let source = self.read(path, file)?;
-                self.draft(path, &source, entry.depth() == 0)
+                self.check(path, &source, entry.depth() == 0)
             }
             Err(error) => {
                 self.warn(path, &format!("could not be read: {error}"));
@@ -243,7 +244,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Checks a file by itself. One that the user named must be Python, whatever it is about.
-    fn draft(&mut self, path: &Path, source: &PythonSource, is_named: bool) -> Option<Draft> {
+    fn check(&mut self, path: &Path, source: &PythonSource, is_named: bool) -> Option<CheckedFile> {
         let rules = self.settings.rules_for(path);
         let report = match is_named.then(|| lint::syntax_error(source)).flatten() {
             Some(error) => Err(error),
@@ -252,7 +253,7 @@ impl<'a> Worker<'a> {
         match report {
             Ok(report) => {
                 self.looked.checked += 1;
-                Some(Draft { path: path.to_owned(), is_named, report })
+                Some(CheckedFile { path: path.to_owned(), is_named, report })
             }
             Err(error) => {
                 let place = source.place(error.range.start).short();
@@ -264,15 +265,15 @@ impl<'a> Worker<'a> {
     }
 
     /// Checks a file again with what its imports mean, and fixes it.
-    fn finish(&mut self, source: PythonSource, draft: &Draft, package: &Package) {
-        let path = &*draft.path;
+    fn finish(&mut self, source: PythonSource, checked: &CheckedFile, package: &Package) {
+        let path = &*checked.path;
         let rules = self.settings.rules_for(path);
         let mut imports = package.imports();
-        let mut asked = draft.report.asked.clone();
+        let mut asked = checked.report.asked.clone();
         let mut found = None;
         // What one import means can lead to the question what another does.
-        while found.is_none() || package.resolve(path, &asked, draft.is_named, &mut imports) {
-            package.resolve(path, &asked, draft.is_named, &mut imports);
+        while found.is_none() || package.resolve(path, &asked, checked.is_named, &mut imports) {
+            package.resolve(path, &asked, checked.is_named, &mut imports);
             let Ok(report) = lint::check_module(&source, &rules, &imports) else { return };
             (asked, found) = (report.asked, Some(report.found));
         }

@@ -1,4 +1,5 @@
-//! Imports between the files of a project: what a file needs to know about the functions and classes of others.
+//! Imports between the files of a project: what a file needs to know about the functions and classes of
+//! others.
 
 use lint::{Definition, Imports, ModuleReport, ModuleSummary, PythonSource};
 use std::collections::{HashMap, HashSet};

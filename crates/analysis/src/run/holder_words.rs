@@ -94,8 +94,8 @@ pub(crate) fn advice(held: &Held, is_cpu: bool) -> String {
         ),
         HolderKind::Cycle if held.is_gradient_cycle => {
             "use `torch.autograd.grad(…, create_graph=True)`, which leaves `.grad` alone, instead of \
-             `backward(create_graph=True)`; or set the `.grad` of every parameter to `None` at the end of the \
-             step"
+             `backward(create_graph=True)`; or set the `.grad` of every parameter to `None` at the end of \
+             the step"
                 .to_owned()
         }
         HolderKind::Cycle => format!(

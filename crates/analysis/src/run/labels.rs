@@ -2,7 +2,8 @@
 //!
 //! A mark says which tensors were at which addresses after a number of allocations. Addresses are reused, so
 //! each mark is looked up among the allocations at its addresses, in order of time; each is visited once.
-//! In steps that repeat an earlier one the recorder looks at nothing: their blocks get the labels of that step.
+//! In steps that repeat an earlier one the recorder looks at nothing: their blocks get the labels of that
+//! step.
 
 use crate::run::model::RunModel;
 use crate::trace::counted::Counted;

@@ -58,8 +58,8 @@ struct Module {
     path: String,
     parent: Option<ModuleId>,
     depth: u32,
-    /// The user's lines that most of its forward pass's memory was allocated at, each with the event from which
-    /// on it is the last one.
+    /// The user's lines that most of its forward pass's memory was allocated at, each with the event from
+    /// which on it is the last one.
     lines: Vec<(usize, FrameId)>,
 }
 
@@ -274,7 +274,8 @@ impl Modules {
         self.modules.is_empty()
     }
 
-    /// The line that ran a module's forward pass last before an event; failing that, the one of what it is in.
+    /// The line that ran a module's forward pass last before an event; failing that, the one of what it is
+    /// in.
     pub(crate) fn line(&self, module: ModuleId, event: usize) -> Option<FrameId> {
         self.upwards(module).find_map(|module| {
             let lines = &self.modules[module.0 as usize].lines;

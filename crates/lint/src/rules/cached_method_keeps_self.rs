@@ -40,13 +40,14 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
         let Some((decorator, _)) = cache_of(checked, function) else { continue };
         let (message, advice) = match defined.class {
             Some(class) if keeps_self(checked, function, class) => (
-                "the cache belongs to the class and has `self` in its keys: it keeps as many instances alive, \
-                 with all their tensors, as it has entries"
+                "the cache belongs to the class and has `self` in its keys: it keeps as many instances \
+                 alive, with all their tensors, as it has entries"
                     .to_owned(),
                 "cache a static method, keep the result on the instance, or `register_buffer` it",
             ),
             _ => {
-                let Some(module) = function.parameters.iter().find(|of| is_module(facts, of)) else { continue };
+                let mut parameters = function.parameters.iter();
+                let Some(module) = parameters.find(|of| is_module(facts, of)) else { continue };
                 let message = format!(
                     "the cache has `{}` in its keys: it keeps as many modules alive, with all their \
                      parameters, as it has entries",

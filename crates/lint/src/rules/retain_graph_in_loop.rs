@@ -64,8 +64,8 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Returns whether two passes may run through the same graph. One that nothing is known about may; one that was
-/// computed from something unknown may share it with the other pass of the same loop.
+/// Returns whether two passes may run through the same graph. One that nothing is known about may; one that
+/// was computed from something unknown may share it with the other pass of the same loop.
 fn meets(facts: &FunctionFacts<'_, '_>, one: &BackwardCall<'_, '_>, other: &BackwardCall<'_, '_>) -> bool {
     let graph = |of: &BackwardCall<'_, '_>| -> Vec<NodeId> {
         let nodes = of.nodes.iter().flat_map(|root| facts.in_graph(*root));

@@ -89,8 +89,8 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
         }
     }
 
-    /// Applies what is known about a function to a call of it; `skip` is 1 for methods, whose first parameter is
-    /// not in the call. `given` is the arguments by position, and all of them.
+    /// Applies what is known about a function to a call of it; `skip` is 1 for methods, whose first parameter
+    /// is not in the call. `given` is the arguments by position, and all of them.
     pub(super) fn apply(
         &mut self,
         expr: &'t Expr<'a>,
@@ -115,7 +115,8 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
                 continue;
             }
             let (store, through) = match &kept_by {
-                // The name belongs to the callee: it is looked up in its text, which lives as long as the file.
+                // The name belongs to the callee: it is looked up in its text, which lives as long as the
+                // file.
                 KeptBy::Function(callee) => {
                     (TensorStore::Outside { name: self.name_in(*callee, &keeps.name) }, keeps.place)
                 }
