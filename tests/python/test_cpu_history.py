@@ -20,7 +20,7 @@ from torch._subclasses import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, is_in_torch_dispatch_mode
 from torch.utils.data import DataLoader, TensorDataset
 
-from conftest import FORKING_PYTHON, OOMPH
+from conftest import OOMPH
 from oomph.recording.cpu_history import CpuHistory
 
 KIB = 1024
