@@ -19,7 +19,7 @@ import tempfile
 HERE = pathlib.Path(__file__).parent
 # One thread: a pool of threads does not survive a fork, and the tests share the cores anyway.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-EMULATED = {"MALLOC_ARENA_MAX": "1"}
+EMULATED = {"MALLOC_ARENA_MAX": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
 """What `oomph` sets on an emulated GPU."""
 READ_AT_START = ("PYTHON", "LD_", "PYTORCH_", "TORCH_", "TORCHINDUCTOR_", "TORCHDYNAMO_", "OMP_", "MKL_", "KMP_", "MALLOC_")
 """Beginnings of variables that Python or torch read when they start."""

@@ -252,6 +252,8 @@ FEATURES = {
     """,
     "torch.compile with Inductor": """
         import torch
+        from torch._inductor.async_compile import AsyncCompile
+        AsyncCompile.wait_pool_ready()  # compiles in worker processes from now on, if it has any
         model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.Linear(64, 64)).cuda()
         compiled = torch.compile(model)
         for step in range(3):

@@ -329,6 +329,8 @@ pub struct Finding {
     pub bytes: Bytes,
     /// Bytes per step, for what grows.
     pub bytes_per_step: Option<Bytes>,
+    /// Further steps until the memory is full, for what still grows.
+    pub steps_until_full: Option<u64>,
     /// Whether it still grows, for leaks and retained growth.
     pub trend: Option<Trend>,
     /// Number of things that it is about; [`FindingKind::count_noun`] names them.
@@ -371,6 +373,7 @@ impl Finding {
             details: Vec::new(),
             bytes,
             bytes_per_step: None,
+            steps_until_full: None,
             trend: None,
             count: 0,
             site: None,

@@ -4,21 +4,26 @@
 //! setting helps. A row per function, recognised by its package and name.
 
 use super::finding::{Finding, FindingKind};
+use crate::run::categories::Category;
 use crate::run::model::RunModel;
 use crate::trace::site::in_package;
+use crate::words::{percent, share};
 use rustc_hash::FxHashMap;
-use snapshot::StackId;
+use snapshot::{Bytes, StackId};
+use std::cmp::Reverse;
 
 /// What a library's function does, and the setting that changes it.
 struct KnobRow {
     /// Beginning of the path below the folder of installed packages.
     file: &'static str,
-    /// Names of functions, as in a stack.
+    /// Names of functions, as in a stack; none for all functions of the file.
     functions: &'static [&'static str],
-    /// How the function is called in a sentence.
-    name: &'static str,
+    /// Category of the memory that the setting changes; `None` for any.
+    category: Option<Category>,
     /// Kinds of findings that it explains.
     kinds: &'static [FindingKind],
+    /// How the function is called in a sentence.
+    name: &'static str,
     /// What it does, after “which”.
     does: &'static str,
     /// What to change.
@@ -31,22 +36,29 @@ const PEAKS: &[FindingKind] =
 /// Findings about what stays, and its consequences.
 const GROWTH: &[FindingKind] =
     &[FindingKind::Leak, FindingKind::RetainedGrowth, FindingKind::Fragmentation, FindingKind::Oom];
+/// Findings about a library that gathers something until it is done.
+const GATHERED: &[FindingKind] = &[
+    FindingKind::Leak,
+    FindingKind::RetainedGrowth,
+    FindingKind::Fragmentation,
+    FindingKind::Spike,
+    FindingKind::Oom,
+    FindingKind::RisingPeak,
+];
 /// Share of a finding's bytes that a function has to have.
 const MIN_SHARE: f64 = 0.3;
+/// Share of all memory in use that it has to have when an allocation fails: the model is in it as well.
+const MIN_SHARE_AT_OOM: f64 = 0.15;
 
+/// One row per function of a library. `bench/knobs/` has a program for each, which `bench/knobs.py` runs with and
+/// without the setting. The first row that fits counts, from the innermost function of a stack outward.
 static KNOBS: &[KnobRow] = &[
     KnobRow {
         file: "transformers/trainer",
         functions: &["evaluation_loop", "prediction_loop", "evaluate", "predict"],
+        category: None,
+        kinds: GATHERED,
         name: "`Trainer.evaluate` of transformers",
-        kinds: &[
-            FindingKind::Leak,
-            FindingKind::RetainedGrowth,
-            FindingKind::Fragmentation,
-            FindingKind::Spike,
-            FindingKind::Oom,
-            FindingKind::RisingPeak,
-        ],
         does: "gathers the logits of the whole evaluation on the GPU for `compute_metrics`, and copies all \
                of them each time it adds a batch",
         fix: "set `eval_accumulation_steps=1` to move them to the CPU after each batch; better, return only \
@@ -54,52 +66,210 @@ static KNOBS: &[KnobRow] = &[
               batch by batch (`batch_eval_metrics=True`)",
     },
     KnobRow {
-        file: "torch/nn/parallel/distributed.py",
-        functions: &["__init__", "_ddp_init_helper"],
-        name: "`DistributedDataParallel`",
+        file: "transformers/",
+        functions: &["eager_attention_forward"],
+        category: None,
         kinds: PEAKS,
-        does: "keeps a second copy of the gradients in its buckets",
-        fix: "create it with `gradient_as_bucket_view=True`, which makes the gradients views of the buckets",
+        name: "`eager_attention_forward` of transformers",
+        does: "stores the attention scores of every head, which grow with the square of the sequence",
+        fix: "load the model with `attn_implementation=\"sdpa\"` (or `\"flash_attention_2\"`), which never \
+              stores the scores",
+    },
+    KnobRow {
+        file: "transformers/cache_utils.py",
+        functions: &["update"],
+        category: None,
+        kinds: GATHERED,
+        name: "the key-value cache of transformers",
+        does: "keeps keys and values of every layer, and copies those of a layer to add a token",
+        fix: "call `generate(cache_implementation=\"offloaded\")`, which keeps one layer on the GPU, or \
+              `\"static\"`, which allocates it once; or lower `max_new_tokens` and the number of sequences",
+    },
+    KnobRow {
+        file: "peft/",
+        functions: &[],
+        category: Some(Category::Activation),
+        kinds: PEAKS,
+        name: "a PEFT model",
+        does: "trains few parameters but saves the activations of all layers of the base model",
+        fix: "call `model.gradient_checkpointing_enable()` and `model.enable_input_require_grads()`",
+    },
+    KnobRow {
+        file: "timm/models/",
+        functions: &[],
+        category: Some(Category::Activation),
+        kinds: PEAKS,
+        name: "a model of timm",
+        does: "saves the activations of all its blocks for `backward()`",
+        fix: "call `model.set_grad_checkpointing()`, which computes them again in `backward()`",
+    },
+    KnobRow {
+        file: "timm/utils/model_ema.py",
+        functions: &[],
+        category: None,
+        kinds: PEAKS,
+        name: "`ModelEma` of timm",
+        does: "keeps a second copy of all parameters",
+        fix: "create it with `device=\"cpu\"`, which keeps the average in host memory",
+    },
+    KnobRow {
+        file: "diffusers/models/autoencoders/",
+        functions: &["decode", "_decode"],
+        category: None,
+        kinds: PEAKS,
+        name: "the VAE of diffusers",
+        does: "decodes the whole image in one piece",
+        fix: "call `vae.enable_tiling()` (or `enable_slicing()` for a batch of images); \
+              `pipe.enable_model_cpu_offload()` keeps only the part of the pipeline that runs on the GPU",
+    },
+    KnobRow {
+        file: "accelerate/utils/operations.py",
+        functions: &["convert_to_fp32", "_convert_to_fp32"],
+        category: None,
+        kinds: PEAKS,
+        name: "mixed precision of accelerate",
+        does: "converts everything that the model returns to float32, logits included",
+        fix: "return only the loss from `forward` while training",
     },
     KnobRow {
         file: "torchmetrics/",
         functions: &["update", "wrapped_func", "forward"],
-        name: "a metric of torchmetrics",
+        category: None,
         kinds: GROWTH,
+        name: "a metric of torchmetrics",
         does: "keeps every value that it is given until `reset()`",
         fix: "give it `thresholds=…` (curves then have a fixed size), call `reset()` after each epoch, or \
               set `compute_on_cpu=True`, which moves its lists to the CPU",
+    },
+    KnobRow {
+        file: "torch/nn/parallel/distributed.py",
+        functions: &["__init__", "_ddp_init_helper", "_pre_forward"],
+        category: None,
+        kinds: PEAKS,
+        name: "`DistributedDataParallel`",
+        does: "keeps a second copy of the gradients in its buckets",
+        fix: "create it with `gradient_as_bucket_view=True`, which makes the gradients views of the buckets",
+    },
+    KnobRow {
+        file: "torch/distributed/fsdp/_fully_shard/",
+        functions: &["foreach_all_gather", "init_all_gather_outputs", "alloc_all_gather_outputs", "unshard"],
+        category: None,
+        kinds: PEAKS,
+        name: "`fully_shard`",
+        does: "gathers the parameters of a layer before it runs",
+        fix: "leave `reshard_after_forward=True`, so that they are freed after the layer's forward pass, and \
+              apply `fully_shard` to each block, so that few layers are gathered at once",
+    },
+    KnobRow {
+        file: "torch/optim/",
+        functions: &["_multi_tensor_adam", "_multi_tensor_adamw", "_multi_tensor_sgd", "_multi_tensor_nadam"],
+        category: None,
+        kinds: PEAKS,
+        name: "the optimizer's `foreach` implementation",
+        does: "makes temporaries as large as all parameters together",
+        fix: "create the optimizer with `fused=True`, or with `foreach=False`",
+    },
+    KnobRow {
+        file: "trl/trainer/",
+        functions: &["__init__", "compute_ref_log_probs"],
+        category: Some(Category::Parameter),
+        kinds: PEAKS,
+        name: "a trainer of TRL",
+        does: "keeps a frozen reference model next to the one it trains",
+        fix: "set `precompute_ref_log_probs=True`, which needs the reference model only before training; with \
+              LoRA the base model is the reference",
+    },
+    KnobRow {
+        file: "transformers/trainer",
+        functions: &["training_step", "compute_loss"],
+        category: Some(Category::Activation),
+        kinds: PEAKS,
+        name: "`Trainer` of transformers",
+        does: "saves the activations of all layers for `backward()`",
+        fix: "set `gradient_checkpointing=True` in `TrainingArguments`, which computes them again in \
+              `backward()`; or a smaller `per_device_train_batch_size` with `gradient_accumulation_steps`, which \
+              `auto_find_batch_size=True` finds",
+    },
+    KnobRow {
+        file: "transformers/trainer",
+        functions: &[],
+        category: Some(Category::Optimizer),
+        kinds: PEAKS,
+        name: "the optimizer of `Trainer`",
+        does: "keeps two tensors for every parameter (`adamw_torch`)",
+        fix: "set `optim=\"adafactor\"` or `optim=\"adamw_8bit\"` (bitsandbytes) in `TrainingArguments`",
+    },
+    KnobRow {
+        file: "lightning/pytorch/",
+        functions: &["training_step"],
+        category: Some(Category::Activation),
+        kinds: PEAKS,
+        name: "`Trainer` of Lightning",
+        does: "runs the step in the precision that it is given, float32 unless told otherwise",
+        fix: "set `precision=\"bf16-mixed\"`, or use a smaller batch with `accumulate_grad_batches`",
     },
 ];
 
 /// Adds the setting of a library to each finding whose memory is allocated by one of its functions.
 pub(super) fn add(model: &RunModel<'_>, findings: &mut [Finding]) {
-    let mut rows: FxHashMap<StackId, Option<usize>> = FxHashMap::default();
     for finding in findings {
-        let Some(at) = position(model, finding) else { continue };
-        let mut bytes = [0u64; KNOBS.len()];
-        let mut all = 0u64;
-        for allocation in model.device.history.allocated_at(at) {
-            if finding.site.is_some() && model.frame_of(allocation.stack) != finding.site {
-                continue;
-            }
-            all = all.saturating_add(allocation.size.0);
-            let row = *rows.entry(allocation.stack).or_insert_with(|| row_of(model, allocation.stack));
-            if let Some(row) = row.filter(|&row| KNOBS[row].kinds.contains(&finding.kind)) {
-                bytes[row] = bytes[row].saturating_add(allocation.size.0);
-            }
+        if let Some(found) = explain(model, finding) {
+            describe(&found, finding);
         }
-        let Some((row, &most)) = bytes.iter().enumerate().max_by_key(|&(_, &bytes)| bytes) else { continue };
-        if most == 0 || (most as f64) < MIN_SHARE * all as f64 {
-            continue;
-        }
-        let knob = &KNOBS[row];
-        finding.details.insert(0, format!("it comes from {}, which {}", knob.name, knob.does));
-        finding.fix = match finding.kind {
-            FindingKind::Fragmentation => format!("{}. Also: {}", knob.fix, finding.fix),
-            _ => knob.fix.to_owned(),
-        };
     }
+}
+
+/// The row that explains most of a finding's memory.
+struct Explained {
+    row: &'static KnobRow,
+    bytes: Bytes,
+    share: f64,
+}
+
+fn explain(model: &RunModel<'_>, finding: &Finding) -> Option<Explained> {
+    let at = position(model, finding)?;
+    let is_oom = finding.kind == FindingKind::Oom;
+    let mut rows: FxHashMap<(StackId, Category), Option<usize>> = FxHashMap::default();
+    let mut bytes = [Bytes::ZERO; KNOBS.len()];
+    let mut all = Bytes::ZERO;
+    let mut count = |stack: StackId, category: Category, size: Bytes| {
+        all += size;
+        let find = || row_of(model, stack, category, finding.kind);
+        if let Some(row) = *rows.entry((stack, category)).or_insert_with(find) {
+            bytes[row] += size;
+        }
+    };
+    for (row, allocation) in model.device.history.allocations.iter().enumerate() {
+        let is_counted = allocation.is_allocated_at(at)
+            && (is_oom || finding.site.is_none() || model.frame_of_allocation(row) == finding.site);
+        if is_counted {
+            count(allocation.stack, model.categories.of(row), allocation.size);
+        }
+    }
+    if is_oom {
+        // What failed would have been the next one.
+        let failed = model.device.snapshot.events.get(model.device.history.rows.start + at);
+        count(failed.stack, Category::Unknown, finding.bytes);
+    }
+    let (row, &most) = bytes.iter().enumerate().max_by_key(|&(row, &bytes)| (bytes, Reverse(row)))?;
+    let share = share(most, all);
+    let needed = if is_oom { MIN_SHARE_AT_OOM } else { MIN_SHARE };
+    (most > Bytes::ZERO && share >= needed).then(|| Explained { row: &KNOBS[row], bytes: most, share })
+}
+
+fn describe(found: &Explained, finding: &mut Finding) {
+    let Explained { row, bytes, share } = found;
+    let of = match finding.kind {
+        FindingKind::Oom => format!("{} of what was in use ({bytes})", percent(*share)),
+        _ => "it".to_owned(),
+    };
+    let verb = if finding.kind == FindingKind::Oom { "came" } else { "comes" };
+    finding.details.insert(0, format!("{of} {verb} from {}, which {}", row.name, row.does));
+    finding.fix = match finding.kind {
+        FindingKind::Fragmentation => format!("{}. Also: {}", row.fix, finding.fix),
+        FindingKind::Oom => format!("{}. Otherwise: {}", row.fix, finding.fix),
+        _ => row.fix.to_owned(),
+    };
 }
 
 /// Where the memory of a finding is at its most.
@@ -111,13 +281,18 @@ fn position(model: &RunModel<'_>, finding: &Finding) -> Option<usize> {
     }
 }
 
-/// The row of the innermost function of a stack that has one.
-fn row_of(model: &RunModel<'_>, stack: StackId) -> Option<usize> {
+/// The row of the innermost function of a stack that has one for this category and kind.
+fn row_of(model: &RunModel<'_>, stack: StackId, category: Category, kind: FindingKind) -> Option<usize> {
     let snapshot = model.device.snapshot;
     snapshot.stacks.frames(stack).iter().find_map(|&id| {
         let frame = snapshot.stacks.frame(id);
         let file = snapshot.strings.get(frame.file).replace('\\', "/");
         let (inside, function) = (in_package(&file)?, snapshot.strings.get(frame.function));
-        KNOBS.iter().position(|knob| inside.starts_with(knob.file) && knob.functions.contains(&function))
+        KNOBS.iter().position(|row| {
+            inside.starts_with(row.file)
+                && (row.functions.is_empty() || row.functions.contains(&function))
+                && row.category.is_none_or(|of| of == category)
+                && row.kinds.contains(&kind)
+        })
     })
 }

@@ -341,6 +341,7 @@ pub(super) fn describe(facts: &LeakFacts) -> Finding {
     let reason = reason(facts);
     Finding {
         bytes_per_step: Some(Bytes(facts.pace.round() as u64)),
+        steps_until_full: (facts.outlook == Outlook::Fills).then_some(facts.steps_left as u64),
         trend: Some(facts.trend),
         count: facts.blocks,
         site,

@@ -24,6 +24,7 @@ use crate::run::device::Device;
 use crate::run::model::RunModel;
 use finding::{EvidenceValue, Finding, FindingKind};
 use snapshot::Bytes;
+use std::cmp::Reverse;
 
 /// One device with its run model and its findings.
 pub struct Diagnosis<'a> {
@@ -66,14 +67,17 @@ pub fn findings(model: &RunModel<'_>) -> Vec<Finding> {
         let module = finding.module.map(|module| model.device.modules.path(module).to_owned());
         finding.evidence.extend(module.map(|path| ("module", EvidenceValue::Text(path))));
     }
-    findings.sort_by_key(|finding| {
-        let first = finding.kind == FindingKind::Oom;
-        (
-            std::cmp::Reverse(first),
-            std::cmp::Reverse(finding.severity),
-            std::cmp::Reverse(finding.bytes),
-            finding.kind,
-        )
-    });
+    findings.sort_by_key(rank);
     findings
+}
+
+/// The place of a finding in the list: what ends the run first comes first.
+fn rank(finding: &Finding) -> impl Ord + use<> {
+    (
+        Reverse(finding.kind == FindingKind::Oom),
+        Reverse(finding.severity),
+        finding.steps_until_full.unwrap_or(u64::MAX),
+        Reverse(finding.bytes),
+        finding.kind,
+    )
 }

@@ -126,6 +126,7 @@ pub(super) fn describe(facts: &RisingPeakFacts) -> Finding {
     let lines = facts.lines.iter().take(8).map(|line| EvidenceValue::Record(line.evidence())).collect();
     Finding {
         bytes_per_step: Some(pace),
+        steps_until_full: Some(facts.steps_left as u64),
         count: facts.steps as u64,
         site: line.and_then(|line| line.frame),
         module: facts.module,

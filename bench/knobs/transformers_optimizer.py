@@ -1,0 +1,20 @@
+"""Adam's two states for every parameter. Setting: `optim="adafactor"`."""
+
+import sys
+import tempfile
+
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+
+on = sys.argv[1:] == ["on"]
+config = GPT2Config(n_layer=12, n_embd=1024, n_head=16, vocab_size=1024)
+rows = [{"input_ids": torch.arange(64) % 1000, "labels": torch.arange(64) % 1000} for _ in range(64)]
+arguments = TrainingArguments(
+    tempfile.mkdtemp(),
+    per_device_train_batch_size=1,
+    max_steps=6,
+    report_to="none",
+    save_strategy="no",
+    optim="adafactor" if on else "adamw_torch",
+)
+Trainer(GPT2LMHeadModel(config), arguments, train_dataset=rows).train()
