@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -59,9 +59,9 @@ def of_pytorch() -> Iterator[Schema]:
             yield schema
 
 
-def of_others() -> Iterator[Schema]:
+def of_others(schemas: Iterable[Schema]) -> Iterator[Schema]:
     """Other people's operators that write to their arguments. Of the new tensors that they give nothing is known."""
-    for schema in torch._C._jit_get_all_schemas():
+    for schema in schemas:
         if not schema.name.startswith(("aten::", "prim", "c10d")) and _is_registered(schema) and _writes(schema):
             yield schema
 

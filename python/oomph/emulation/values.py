@@ -160,7 +160,7 @@ class Fallback:
         return self.libraries[namespace]
 
     def _register_others(self) -> None:
-        for schema in operators.of_others():
+        for schema in operators.of_others(torch._C._jit_get_all_schemas()):
             self.register(schema)
 
     def _register_torchvision(self, _module: ModuleType) -> None:
@@ -172,9 +172,12 @@ class Fallback:
         define, load = torch.library.Library.define, torch.ops.load_library
 
         @functools.wraps(define)
-        def defined(*args: Any, **kwargs: Any) -> Any:
-            result = define(*args, **kwargs)  # type: ignore[no-untyped-call]
-            self._register_others()
+        def defined(library: torch.library.Library, schema: str, *args: Any, **kwargs: Any) -> Any:
+            result = define(library, schema, *args, **kwargs)  # type: ignore[no-untyped-call]
+            # Only this one: libraries define hundreds, and there are thousands in all.
+            name = schema.partition("(")[0].partition(".")[0].strip()
+            for found in operators.of_others(torch._C._jit_get_schemas_for_operator(f"{library.ns}::{name}")):
+                self.register(found)
             return result
 
         @functools.wraps(load)
