@@ -40,7 +40,7 @@ def predict(name: str, *arguments: str, memory: int | None = None) -> dict:
 
 
 def findings(answer: dict) -> list[dict]:
-    devices = [device for recorded in answer["report"]["inputs"] for device in recorded["devices"]]
+    devices = [device for recorded in answer.get("failing", answer["report"])["inputs"] for device in recorded["devices"]]
     return [finding for device in devices for finding in device["findings"]]
 
 
@@ -48,7 +48,7 @@ def measure(path: pathlib.Path) -> dict:
     about = ast.get_docstring(ast.parse(path.read_text()))
     what, _, setting = about.partition(" Setting: ")
     off, on = predict(path.stem), predict(path.stem, "on")
-    memory = (off["total"] + on["total"]) // 2
+    memory = (off["peak_allocated"] + on["peak_allocated"]) // 2 + off["context"]
     small = predict(path.stem, memory=memory)
     named = [finding for finding in findings(small) if all(word in finding["fix"] for word in words(setting))]
     return {

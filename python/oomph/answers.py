@@ -283,6 +283,16 @@ class Prediction:
         return int(self.json["total"])
 
     @property
+    def verdict(self) -> str:
+        """`fits`, `tight` (less than 3% to spare), `fills_up` (memory grows from step to step) or `does_not_fit`."""
+        return str(self.json["verdict"])
+
+    @property
+    def full_at_step(self) -> int | None:
+        """The step in which a program runs out of memory that grows from step to step."""
+        return self.json.get("full_at_step")
+
+    @property
     def headroom(self) -> int:
         """What is left of the GPU's memory; negative if the program does not fit."""
         return int(self.json["headroom"])
@@ -301,6 +311,8 @@ class Prediction:
         certainty = "exact" if self.is_exact else "estimate"
         if self.fits:
             return f"fits on {card['name']}: {total} of {_native.size(card['memory'])} ({certainty})"
+        if self.full_at_step is not None:
+            return f"fits on {card['name']} until step {self.full_at_step:,}, when its memory is full ({certainty})"
         return f"does not fit on {card['name']}, {_native.size(card['memory'])} ({certainty})"
 
     def __repr__(self) -> str:

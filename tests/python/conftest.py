@@ -71,7 +71,9 @@ class Predict:
         self.write(program)
         done = self.run("predict", "--gpu", gpu, "--python", FORKING_PYTHON.emulated, "--json", *options, "train.py", env=env)
         assert done.returncode in (0, 1), done.stderr
-        return json.loads(done.stdout)
+        answer = json.loads(done.stdout)
+        assert done.returncode == int(not answer["fits"])
+        return answer
 
 
 @pytest.fixture

@@ -49,6 +49,36 @@ def test_requests_are_those_of_a_real_h200(predict: Predict, name: str) -> None:
     assert answer["peak_allocated"] == max(row["peak_allocated"] for row in truth["rows"])
 
 
+GROWING = """
+    import torch
+    layer, kept = torch.nn.Linear(1024, 1024).cuda(), []
+    for step in range(400):
+        layer(torch.randn(64, 1024, device="cuda")).sum().backward()
+        layer.zero_grad()
+        kept.append(torch.empty(96 << 20, dtype=torch.uint8, device="cuda"))
+"""
+
+
+def test_a_program_whose_memory_grows_is_full_at_the_step_at_which_it_fails(predict: Predict) -> None:
+    options = ("--gpu-memory", "8GiB")
+    answer = predict.answer(GROWING, *options)
+    assert (answer["fits"], answer["verdict"]) == (False, "fills_up")
+    failing = predict.answer(GROWING, *options, "--steps", "all")
+    assert failing["verdict"] == "does_not_fit" and "full_at_step" not in failing
+    assert answer["full_at_step"] == failing["steps"]["count"] + 1
+    # What was in use when it failed is in the report of that run.
+    kinds = [finding["kind"] for finding in failing["failing"]["inputs"][0]["devices"][0]["findings"]]
+    assert kinds[0] == "oom"
+    # As many steps as asked for are all that is judged.
+    assert predict.answer(GROWING, *options, "--steps", "20")["verdict"] == "fits"
+
+
+def test_next_to_nothing_to_spare_is_tight(predict: Predict) -> None:
+    needed = predict.answer(LOOP)["total"]
+    assert predict.answer(LOOP, "--gpu-memory", f"{needed * 102 // 100}B")["verdict"] == "tight"
+    assert predict.answer(LOOP, "--gpu-memory", f"{needed * 105 // 100}B")["verdict"] == "fits"
+
+
 def test_a_program_that_fits(predict: Predict) -> None:
     answer = predict.answer(LOOP)
     parameters = 4 * (512 * 512 + 512) * 4

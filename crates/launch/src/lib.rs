@@ -33,7 +33,9 @@ pub use gpu_models::{GPU_MODELS, GpuModel};
 pub use notes::Notes;
 pub use output::{DEFAULT_FOLDER, OutputFolder, launcher_rank};
 pub use parallel::in_parallel;
-pub use predict::{DevicePeak, Prediction, PredictionConfidence, command_text, nothing_recorded, predict};
+pub use predict::{
+    DevicePeak, FitVerdict, Prediction, PredictionConfidence, command_text, nothing_recorded, predict,
+};
 pub use run_folder::RunFolder;
 pub use techniques::{TECHNIQUES, technique_cost};
 pub use vary::{ValueSweep, Variant, Variants, Vary};

@@ -16,16 +16,51 @@ const AMPLE_MEMORY_BYTES: u64 = 900 << 30;
 const STOPPED: &str = "the program was stopped: later phases such as evaluation are not covered; \
                        `--steps all` runs it to the end";
 
+/// Share of the GPU's memory that a program has to leave free; with less, a small difference decides.
+const MIN_SPARE: f64 = 0.03;
+
+/// Whether a program fits on a GPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FitVerdict {
+    /// It fits.
+    Fits,
+    /// It fits, with next to nothing to spare.
+    Tight,
+    /// It fits for the steps that ran, but memory grows from step to step.
+    FillsUp {
+        /// Step in which it runs out of memory, counted from 1.
+        at_step: u64,
+        /// Bytes that each step adds.
+        per_step: Bytes,
+    },
+    /// It ran out of memory.
+    DoesNotFit,
+}
+
+impl FitVerdict {
+    /// Returns whether the program can run for as long as it likes.
+    pub fn fits(self) -> bool {
+        matches!(self, FitVerdict::Fits | FitVerdict::Tight)
+    }
+
+    /// Returns whether the steps that ran did not run out of memory.
+    pub fn fits_now(self) -> bool {
+        self != FitVerdict::DoesNotFit
+    }
+}
+
 /// Whether a program fits on a GPU, and the memory that it needs.
 pub struct Prediction {
-    /// Whether the program ran to its end on the emulated GPU.
-    pub fits: bool,
+    /// Whether the program fits.
+    pub verdict: FitVerdict,
     /// Peak of the device that needs most, over all ranks; with ample memory if the program does not fit.
     pub highest: DevicePeak,
     /// Peaks of all devices of all ranks.
     pub all: Vec<DevicePeak>,
-    /// Recording of the rank with the highest peak.
+    /// Recording of the rank with the highest peak; with ample memory if the program does not fit.
     pub recording: Input,
+    /// Recording on the GPU itself, if the program does not fit.
+    pub failing: Option<Input>,
     /// How the run on the emulated GPU itself ended.
     pub info: RunInfo,
     /// Number of allocations that failed on the emulated GPU.
@@ -104,7 +139,13 @@ pub fn predict(job: &Job, folder: &RunFolder, once: bool) -> anyhow::Result<Pred
     }
     let ran_out = ran_out_of_memory(&info);
     let failed_requests = first.ooms;
-    let (notes, peaks) = if ran_out { with_ample_memory(job, emulated)? } else { (done.notes, first) };
+    let (notes, peaks, failing) = match ran_out {
+        true => {
+            let (notes, peaks) = with_ample_memory(job, emulated)?;
+            (notes, peaks, Some(first.recording))
+        }
+        false => (done.notes, first, None),
+    };
     let mut confidence = PredictionConfidence { reasons: doubts(&notes, &peaks, &info), remarks: Vec::new() };
     if !peaks.info.emulation.reads.is_empty() {
         let differs = (!once).then(|| differs_with_other_values(job, &peaks, ran_out));
@@ -115,16 +156,45 @@ pub fn predict(job: &Job, folder: &RunFolder, once: bool) -> anyhow::Result<Pred
     }
     confidence.remarks.extend(model_remark(&emulated.model).map(str::to_owned));
     let RunPeaks { highest, all, recording, .. } = peaks;
+    let verdict = match ran_out {
+        true => FitVerdict::DoesNotFit,
+        false => verdict(&highest, &recording, &info, Bytes(emulated.memory)),
+    };
     Ok(Prediction {
-        fits: !ran_out,
+        verdict,
         highest,
         all,
         recording,
+        failing,
         info,
         failed_requests,
         memory: emulated.memory,
         confidence,
     })
+}
+
+/// Judges a run that did not run out of memory. One that was stopped would have gone on, and what grows with it.
+fn verdict(highest: &DevicePeak, recording: &Input, info: &RunInfo, memory: Bytes) -> FitVerdict {
+    let left = memory.saturating_sub(highest.total());
+    let goes_on = matches!(info.state.exit(), Some(Exit::Stopped(StopReason::Periodic | StopReason::Long)));
+    if goes_on && let Some(per_step) = growth(recording, highest.device) {
+        let more = left.0 / per_step.0;
+        let at_step = info.steps.unwrap_or_default().saturating_add(more).saturating_add(1);
+        return FitVerdict::FillsUp { at_step, per_step };
+    }
+    let is_tight = (left.0 as f64) < MIN_SPARE * memory.0 as f64;
+    if is_tight { FitVerdict::Tight } else { FitVerdict::Fits }
+}
+
+/// Returns the bytes that each step adds on a device, by findings that matter.
+fn growth(recording: &Input, device: u32) -> Option<Bytes> {
+    let devices = recording.devices();
+    let device = devices.iter().find(|found| found.history.device == device)?;
+    let findings = analysis::Diagnosis::new(device).findings;
+    let growing =
+        findings.iter().filter(|of| of.steps_until_full.is_some() && of.severity > analysis::Severity::Low);
+    let per_step: Bytes = growing.filter_map(|finding| finding.bytes_per_step).sum();
+    (per_step > Bytes::ZERO).then_some(per_step)
 }
 
 /// Runs a program that ran out of memory again, on a GPU that has enough for it.

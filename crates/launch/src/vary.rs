@@ -103,9 +103,9 @@ fn varied(vary: &Vary, job: &Job) -> anyhow::Result<ValueSweep> {
 }
 
 impl Variant {
-    /// Returns whether the variant ran and fits.
+    /// Returns whether the variant ran and fits for the steps that ran.
     pub fn fits(&self) -> bool {
-        self.outcome.as_ref().is_ok_and(|prediction| prediction.fits)
+        self.outcome.as_ref().is_ok_and(|prediction| prediction.verdict.fits_now())
     }
 }
 

@@ -311,6 +311,7 @@ fn lines(model: &RunModel<'_>, sites: &[&GrowingSite], bounds: usize) -> Vec<Lea
 
 /// The memory that growth will fill.
 pub(super) struct Room {
+    /// What PyTorch may reserve.
     pub(super) size: Bytes,
     pub(super) name: String,
 }
@@ -322,9 +323,13 @@ impl Room {
         if !model.step_peaks.ooms.is_empty() && share(leaked, reserved) >= 0.1 {
             return Room { size: reserved, name: "the memory that this process may use".to_owned() };
         }
-        let card = model.device.recording.gpu(model.device.history.device);
-        if let Some(size) = card.and_then(|card| card.limit.or(card.total)).filter(|&size| size > reserved) {
-            return Room { size, name: format!("this {size} device") };
+        let device = model.device.history.device;
+        let card = model.device.recording.gpu(device);
+        if let Some(card) = card.and_then(|card| card.limit.or(card.total)).filter(|&size| size > reserved) {
+            let taken = model.device.recording.non_pytorch(device);
+            let taken = taken.map_or(Bytes::ZERO, |taken| taken.process + taken.others);
+            let size = card.saturating_sub(taken).max(reserved);
+            return Room { size, name: format!("this {card} device") };
         }
         let next = CARD_SIZES_GIB.iter().copied().find(|&gib| (gib << 30) > reserved.0);
         let gib = next.unwrap_or_else(|| (reserved.0 >> 30).saturating_mul(2).min(u64::MAX >> 30));

@@ -133,7 +133,7 @@ What that means: docs/explanation/emulation.md.
 
 Options go before the script; everything after it belongs to the program.
 GPUs: {cards}
-Exit codes: 0 it fits, 1 it runs out of memory, 2 error."
+Exit codes: 0 it fits, 1 it runs out of memory, at once or because memory grows from step to step, 2 error."
     )
 }
 

@@ -4,7 +4,8 @@ use super::PredictAnswer;
 use crate::args::ReportArgs;
 use crate::commands::report::json::ReportDocument;
 use crate::terminal::Terminal;
-use launch::{DevicePeak, Prediction, Variant};
+use inputs::Input;
+use launch::{DevicePeak, FitVerdict, Prediction, Variant};
 use recording::ValueRead;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -30,8 +31,11 @@ struct PredictReport<'a> {
     vary: Option<VaryReport<'a>>,
     #[serde(rename = "try")]
     tried: Vec<VariantReport<'a>>,
-    /// As `oomph report --json` gives it.
+    /// As `oomph report --json` gives it; with ample memory if the program does not fit.
     report: ReportDocument,
+    /// The report of the run that ran out of memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failing: Option<ReportDocument>,
 }
 
 #[derive(Serialize)]
@@ -53,6 +57,11 @@ struct PredictedSteps {
 #[derive(Serialize)]
 struct OutcomeReport<'a> {
     fits: bool,
+    /// `fits`, `tight`, `fills_up` or `does_not_fit`.
+    verdict: &'static str,
+    /// Step in which it runs out of memory, if memory grows from step to step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    full_at_step: Option<u64>,
     peak_allocated: u64,
     peak_reserved: u64,
     /// The CUDA context and libraries.
@@ -96,11 +105,6 @@ struct VariantReport<'a> {
 
 pub(super) fn print(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
     let prediction = &answer.prediction;
-    let recording = &prediction.recording;
-    let devices = recording.devices();
-    let answers: Vec<analysis::Diagnosis<'_>> = devices.iter().map(analysis::Diagnosis::new).collect();
-    let mut document = ReportDocument::new();
-    document.add(recording, &answers, &ReportArgs::for_new_run());
     let sureness = &prediction.confidence;
     let report = PredictReport {
         version: 1,
@@ -128,16 +132,33 @@ pub(super) fn print(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyh
             runs: varied.runs.iter().map(variant).collect(),
         }),
         tried: answer.variants.tried.iter().map(variant).collect(),
-        report: document,
+        report: document(&prediction.recording),
+        failing: prediction.failing.as_ref().map(document),
     };
     serde_json::to_writer_pretty(terminal.out(), &report)?;
     Ok(writeln!(terminal.out())?)
 }
 
+fn document(recording: &Input) -> ReportDocument {
+    let devices = recording.devices();
+    let answers: Vec<analysis::Diagnosis<'_>> = devices.iter().map(analysis::Diagnosis::new).collect();
+    let mut document = ReportDocument::new();
+    document.add(recording, &answers, &ReportArgs::for_new_run());
+    document
+}
+
 fn outcome(prediction: &Prediction) -> OutcomeReport<'_> {
     let highest = &prediction.highest;
+    let (verdict, full_at_step) = match prediction.verdict {
+        FitVerdict::Fits => ("fits", None),
+        FitVerdict::Tight => ("tight", None),
+        FitVerdict::FillsUp { at_step, .. } => ("fills_up", Some(at_step)),
+        FitVerdict::DoesNotFit => ("does_not_fit", None),
+    };
     OutcomeReport {
-        fits: prediction.fits,
+        fits: prediction.verdict.fits(),
+        verdict,
+        full_at_step,
         peak_allocated: highest.allocated.0,
         peak_reserved: highest.reserved.0,
         context: highest.non_pytorch.0,

@@ -26,7 +26,7 @@ pub(crate) fn run(args: &PredictArgs, host: &Host, terminal: &mut Terminal) -> a
     } else {
         text::print(&answer, terminal)?;
     }
-    Ok(u8::from(!answer.prediction.fits))
+    Ok(u8::from(!answer.prediction.verdict.fits()))
 }
 
 /// Everything that the output shows.

@@ -6,8 +6,9 @@ use crate::commands::report::findings_text;
 use crate::commands::report::text as report_text;
 use crate::terminal::{Style, Terminal};
 use crate::words::paragraph;
-use analysis::words::{counted, percent, share};
-use launch::{DevicePeak, Prediction, ValueSweep, Variant, technique_cost};
+use analysis::Device;
+use analysis::words::{counted, grouped, percent, share};
+use launch::{DevicePeak, FitVerdict, Prediction, ValueSweep, Variant, technique_cost};
 use recording::{Exit, StopReason};
 use snapshot::Bytes;
 use std::io::Write;
@@ -16,17 +17,7 @@ pub(crate) fn print(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyh
     let prediction = &answer.prediction;
     header(answer, terminal)?;
     verdict(answer, terminal)?;
-    let recording = &prediction.recording;
-    let devices = recording.devices();
-    if let Some(device) = devices.iter().find(|device| device.history.device == prediction.highest.device) {
-        let analysis::Diagnosis { model, findings } = analysis::Diagnosis::new(device);
-        findings_text::print(&model, &findings, terminal)?;
-        report_text::what_fills(&model, &ReportArgs::for_new_run(), terminal)?;
-        // The recording is of a GPU on which nothing failed: that nothing stands out there is no answer here.
-        if prediction.fits {
-            findings_text::nothing_else(&model, &findings, terminal)?;
-        }
-    }
+    findings(prediction, terminal)?;
     if prediction.all.len() > 1 {
         ranks(&prediction.all, terminal)?;
     }
@@ -38,6 +29,29 @@ pub(crate) fn print(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyh
     }
     sureness(answer, terminal)?;
     next(answer, terminal)
+}
+
+/// What was found on this GPU, and what fills the memory at the peak.
+fn findings(prediction: &Prediction, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let is_shown = |device: &&Device<'_>| device.history.device == prediction.highest.device;
+    if let Some(failing) = &prediction.failing {
+        let devices = failing.devices();
+        if let Some(device) = devices.iter().find(is_shown) {
+            let analysis::Diagnosis { model, findings } = analysis::Diagnosis::new(device);
+            findings_text::print(&model, &findings, terminal)?;
+        }
+    }
+    let devices = prediction.recording.devices();
+    let Some(device) = devices.iter().find(is_shown) else { return Ok(()) };
+    let analysis::Diagnosis { model, findings } = analysis::Diagnosis::new(device);
+    if prediction.failing.is_none() {
+        findings_text::print(&model, &findings, terminal)?;
+    }
+    report_text::what_fills(&model, &ReportArgs::for_new_run(), terminal)?;
+    if prediction.verdict.fits() {
+        findings_text::nothing_else(&model, &findings, terminal)?;
+    }
+    Ok(())
 }
 
 fn header(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
@@ -72,18 +86,8 @@ fn verdict(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyhow::Resul
     let memory = Bytes(prediction.memory);
     let total = highest.total();
     writeln!(terminal.out())?;
-    if prediction.fits {
-        let label = terminal.paint(Style::Green, "✓ FITS");
-        let left = Bytes(memory.0.saturating_sub(total.0));
-        let caught = match prediction.failed_requests {
-            0 => String::new(),
-            count => format!(", after {} that the program survived", counted(count, "failed request")),
-        };
-        writeln!(
-            terminal.out(),
-            " {label}  {total} of {memory} at the peak, {left} ({}) to spare{caught}",
-            percent(share(left, memory))
-        )?;
+    if prediction.verdict.fits_now() {
+        fits_now(prediction, terminal)?;
     } else {
         let label = terminal.paint(Style::Red, "✗ DOES NOT FIT");
         let missing = Bytes(total.0.saturating_sub(memory.0));
@@ -111,6 +115,33 @@ fn verdict(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyhow::Resul
     paragraph("   ", "   ", &text, None, terminal)
 }
 
+/// The verdict on a program whose steps did not run out of memory.
+fn fits_now(prediction: &Prediction, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let (memory, total) = (Bytes(prediction.memory), prediction.highest.total());
+    let left = memory.saturating_sub(total);
+    let label = match prediction.verdict {
+        FitVerdict::FillsUp { at_step, .. } => {
+            let label = format!("✗ FITS NOW, FULL IN STEP {}", grouped(at_step));
+            terminal.paint(Style::Red, &label)
+        }
+        FitVerdict::Tight => terminal.paint(Style::Yellow, "✓ FITS, BUT TIGHT"),
+        FitVerdict::Fits | FitVerdict::DoesNotFit => terminal.paint(Style::Green, "✓ FITS"),
+    };
+    let caught = match prediction.failed_requests {
+        0 => String::new(),
+        count => format!(", after {} that the program survived", counted(count, "failed request")),
+    };
+    let spare = percent(share(left, memory));
+    let text = match prediction.verdict {
+        FitVerdict::FillsUp { per_step, .. } => format!(
+            "{total} of {memory} after {}, and each adds {per_step}{caught}",
+            counted(prediction.info.steps.unwrap_or_default(), "step")
+        ),
+        _ => format!("{total} of {memory} at the peak, {left} ({spare}) to spare{caught}"),
+    };
+    Ok(writeln!(terminal.out(), " {label}  {text}")?)
+}
+
 fn ranks(all: &[DevicePeak], terminal: &mut Terminal) -> anyhow::Result<()> {
     let title = terminal.paint(Style::Bold, "every device");
     writeln!(terminal.out(), "\n {title}")?;
@@ -131,8 +162,10 @@ fn values(varied: &ValueSweep, terminal: &mut Terminal) -> anyhow::Result<()> {
         let line = match &run.outcome {
             Ok(prediction) => {
                 let DevicePeak { allocated, reserved, .. } = &prediction.highest;
-                let (total, mark) =
-                    (prediction.highest.total(), if prediction.fits { "fits" } else { "does not fit" });
+                let (total, mark) = (
+                    prediction.highest.total(),
+                    if prediction.verdict.fits_now() { "fits" } else { "does not fit" },
+                );
                 format!("{total:>10}  {allocated} allocated, {reserved} reserved  {mark}")
             }
             Err(why) => format!("failed: {why}"),
@@ -179,7 +212,7 @@ fn saving(base: &DevicePeak, prediction: &Prediction, label: &str) -> String {
         if by.abs() < 0.05 { "±0%".to_owned() } else { format!("{by:+.1}%") }
     };
     let cost = technique_cost(label).map(|cost| format!("; cost: {cost}")).unwrap_or_default();
-    let fits = if prediction.fits { "" } else { ", does not fit" };
+    let fits = if prediction.verdict.fits_now() { "" } else { ", does not fit" };
     format!(
         "{} allocated ({}), {} reserved ({}){fits}{cost}",
         with.allocated,
