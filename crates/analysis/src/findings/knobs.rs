@@ -260,7 +260,7 @@ fn explain(model: &RunModel<'_>, finding: &Finding) -> Option<Explained> {
 fn describe(found: &Explained, finding: &mut Finding) {
     let Explained { row, bytes, share } = found;
     let of = match finding.kind {
-        FindingKind::Oom => format!("{} of what was in use ({bytes})", percent(*share)),
+        FindingKind::Oom => format!("{} of what was in use or asked for ({bytes})", percent(*share)),
         _ => "it".to_owned(),
     };
     let verb = if finding.kind == FindingKind::Oom { "came" } else { "comes" };

@@ -7,6 +7,7 @@
 //!   +h* 64MiB train.py:10 <module>       `h*` is another block in every iteration
 //!   -h*-2                                frees the one of two iterations ago, if there is one
 //!   -x                                   frees `x`
+//!   !x 9GiB train.py:12 <module>         the request fails, with no memory left on the device
 //!   in forward Net.fc                    where the program is from here on; `in` alone is outside of everything
 //!   mark                                 a step ends here; `mark without stacks` if a recorder left them out of it
 //!   see parameter fc.weight w            a recorder sees that block `w` is this tensor of the root module `Net`
@@ -119,7 +120,7 @@ impl Writer {
         if sign == "-" {
             return self.free(&name);
         }
-        assert_eq!(sign, "+", "{line}");
+        assert!(matches!(sign, "+" | "!"), "{line}");
         let (size, stack) = about.trim().split_once(' ').expect("a size and a stack");
         let frames: Vec<Value> = stack
             .split(" > ")
@@ -130,6 +131,11 @@ impl Writer {
             .map(frame)
             .collect();
         let size = bytes(size);
+        if sign == "!" {
+            let failed =
+                json!({"action": "oom", "device_free": 0, "size": size, "stream": 0, "frames": frames});
+            return self.push(failed);
+        }
         let addr = self.gap(size);
         self.push(json!({"action": "alloc", "addr": addr, "size": size, "stream": 0, "frames": frames}));
         self.allocations += 1;

@@ -45,6 +45,75 @@ fn an_evaluation_that_only_some_steps_run_is_a_spike_at_its_line() {
     assert!(spike.summary.contains("in 4 of 16 steps"), "{}", spike.summary);
 }
 
+/// A step whose forward pass goes through a library, then a request of 2 GiB that fails.
+fn fails_in(library: &str) -> String {
+    format!(
+        "+w 512MiB train.py:3 <module>
+         repeat 6
+           +x 4MiB train.py:9 <module>
+           +a 700MiB train.py:10 <module> > {library}
+           +b 300MiB train.py:10 <module> > {library}
+           +l 1MiB train.py:10 <module>
+           +g 512MiB train.py:11 <module> > torch/_tensor.py:600 backward
+           -a
+           -b
+           -g
+         end
+         +a 700MiB train.py:10 <module> > {library}
+         +b 300MiB train.py:10 <module> > {library}
+         !c 2GiB train.py:10 <module> > {library}"
+    )
+}
+
+#[test]
+fn a_failed_allocation_names_the_setting_of_the_library_that_has_the_memory() {
+    let scores = "transformers/models/llama/modeling_llama.py:180 eager_attention_forward";
+    let (oom, _) = finding(&fails_in(scores), FindingKind::Oom).expect("an oom");
+    assert!(oom.fix.starts_with("load the model with `attn_implementation=\"sdpa\"`"), "{}", oom.fix);
+    // 3,048 MiB of 3,565 with the request that failed.
+    assert!(
+        oom.details[0].starts_with("85% of what was in use or asked for (2.98 GiB) came from"),
+        "{}",
+        oom.details[0]
+    );
+    // Of functions inside each other the innermost counts.
+    let inside = format!("transformers/trainer.py:2000 training_step > {scores}");
+    let (oom, _) = finding(&fails_in(&inside), FindingKind::Oom).expect("an oom");
+    assert!(oom.fix.contains("attn_implementation"), "{}", oom.fix);
+}
+
+#[test]
+fn a_setting_is_named_only_for_the_category_and_the_package_that_it_changes() {
+    for frame in [
+        "llama/modeling.py:180 eager_attention_forward", // somebody else's package
+        "transformers/models/llama/modeling_llama.py:180 rotate_half",
+        "timm/utils/metrics.py:20 accuracy",
+    ] {
+        let (oom, _) = finding(&fails_in(frame), FindingKind::Oom).expect("an oom");
+        assert!(!oom.details[0].contains("came from"), "{frame}: {}", oom.details[0]);
+    }
+}
+
+#[test]
+fn what_ends_the_run_first_comes_first() {
+    let text = "+m 64MiB train.py:3 <module>
+     +copy 900MiB train.py:4 <module>
+     -copy
+     repeat 12
+       +x 4MiB train.py:9 <module>
+       +h 64MiB train.py:10 <module>
+       -h
+       +kept* 1MiB train.py:11 <module>
+     end";
+    let snapshot = trace(text);
+    let devices = devices(&snapshot);
+    let found = findings(&RunModel::new(&devices[0]));
+    let spike = found.iter().find(|finding| finding.kind == FindingKind::Spike).expect("a spike");
+    assert_eq!(found[0].kind, FindingKind::Leak);
+    assert!(found[0].steps_until_full.is_some_and(|steps| steps < 10_000));
+    assert!(spike.bytes > found[0].bytes);
+}
+
 #[test]
 fn a_level_that_rises_once_and_stays_is_no_spike() {
     let text = "repeat 14
