@@ -9,6 +9,7 @@
 //!   -x                                   frees `x`
 //!   !x 9GiB train.py:12 <module>         the request fails, with no memory left on the device
 //!   in forward Net.fc                    where the program is from here on; `in` alone is outside of everything
+//!   keep x                               what is called `x` now stays, whatever is called `x` later
 //!   mark                                 a step ends here; `mark without stacks` if a recorder left them out of it
 //!   see parameter fc.weight w            a recorder sees that block `w` is this tensor of the root module `Net`
 //! end
@@ -103,6 +104,11 @@ impl Writer {
                 let allocations = self.count();
                 let has_stacks = about.trim() != "without stacks";
                 return self.recording.marks.push(StepMark { time_us, allocations, has_stacks });
+            }
+            "keep" => {
+                let block = self.live.remove(about.trim()).expect("a live block");
+                self.live.insert(format!("{} {}", about.trim(), self.events.len()), block);
+                return;
             }
             "see" => {
                 let [label, name, block] = about.split_whitespace().collect::<Vec<_>>()[..] else {

@@ -97,13 +97,16 @@ fn a_setting_is_named_only_for_the_category_and_the_package_that_it_changes() {
 #[test]
 fn what_ends_the_run_first_comes_first() {
     let text = "+m 64MiB train.py:3 <module>
-     +copy 900MiB train.py:4 <module>
-     -copy
-     repeat 12
-       +x 4MiB train.py:9 <module>
-       +h 64MiB train.py:10 <module>
-       -h
-       +kept* 1MiB train.py:11 <module>
+     repeat 4
+       repeat 4
+         +x 4MiB train.py:9 <module>
+         +h 64MiB train.py:10 <module>
+         -h
+         +kept 1MiB train.py:11 <module>
+         keep kept
+       end
+       +logits 900MiB train.py:13 <module> > train.py:5 evaluate
+       -logits
      end";
     let snapshot = trace(text);
     let devices = devices(&snapshot);
@@ -111,7 +114,7 @@ fn what_ends_the_run_first_comes_first() {
     let spike = found.iter().find(|finding| finding.kind == FindingKind::Spike).expect("a spike");
     assert_eq!(found[0].kind, FindingKind::Leak);
     assert!(found[0].steps_until_full.is_some_and(|steps| steps < 10_000));
-    assert!(spike.bytes > found[0].bytes);
+    assert!(spike.severity == found[0].severity && spike.bytes > found[0].bytes);
 }
 
 #[test]
