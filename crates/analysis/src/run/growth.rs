@@ -99,6 +99,9 @@ const MIN_SHARE_OF_LEFT: f64 = 0.5;
 /// Below this share of the first half's pace, growth in the second half dies down: a cache that fills.
 const MAX_LATE_SHARE: f64 = 0.25;
 
+/// Times the size of the next largest from which a block is a different thing.
+const ONE_OFF_TIMES: i64 = 4;
+
 /// What allocates the blocks of a growing site. Without a stack of its own, blocks are distinguished by size,
 /// and by their module.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -183,7 +186,22 @@ impl OriginGrowth {
         }
     }
 
+    /// Sets aside one block that stays and is far larger than the others: it does not grow with them. The
+    /// workspace of another thread's cuBLAS handle looks like this.
+    fn set_one_off_aside(&mut self) {
+        let Some(at) = (0..self.left.len()).max_by_key(|&at| self.left_changes[at].1) else { return };
+        let largest = self.left_changes[at];
+        let others = self.left_changes.iter().enumerate().filter(|&(other, _)| other != at);
+        let next = others.map(|(_, &(_, size))| size).max().unwrap_or(0);
+        if self.left.len() > MIN_SCATTERED_RISES && largest.1 > next.saturating_mul(ONE_OFF_TIMES) {
+            self.left.remove(at);
+            self.left_changes.remove(at);
+            self.changes.retain(|&change| change != largest);
+        }
+    }
+
     fn judge(mut self, origin: GrowthOrigin, bounds: usize) -> Option<GrowingSite> {
+        self.set_one_off_aside();
         if self.changes.len() < MIN_RISES || self.left.is_empty() {
             return None;
         }

@@ -337,3 +337,25 @@ fn the_fix_fits_what_is_kept() {
          end");
     assert!(graph.contains("inference_mode"), "{graph}");
 }
+
+#[test]
+fn one_block_that_is_far_larger_than_the_rest_is_not_part_of_the_growth() {
+    // The workspace of a thread's cuBLAS handle, and the result of every request.
+    check(
+        "repeat 2
+           +x 1MiB serve.py:8 <module>
+           +y 1MiB serve.py:10 <module>
+         end
+         repeat 1
+           +x 1MiB serve.py:8 <module>
+           +handle 100MiB serve.py:9 <module>
+           +y 1MiB serve.py:10 <module>
+         end
+         repeat 30
+           +x 1MiB serve.py:8 <module>
+           +kept* 1MiB serve.py:9 <module>
+           +y 1MiB serve.py:10 <module>
+         end",
+        &["high serve.py:9: 1048576"],
+    );
+}
