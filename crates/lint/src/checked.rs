@@ -11,7 +11,7 @@ use crate::facts::{
 };
 use crate::file::{ClassKind, FunctionId, PythonFile};
 use crate::summary::Imports;
-use crate::tree::SourceRange;
+use crate::tree::{ExprKind, SourceRange};
 
 /// File with the facts about its functions.
 pub(crate) struct Checked<'f, 't, 'a> {
@@ -148,7 +148,9 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
             TensorStore::Local { id, .. } => Some(facts.containers[id.0].node),
             TensorStore::Outside { .. } => None,
         };
-        if !self.is_new(facts, kept, node) {
+        // Each item was computed from the previous ones: whoever differentiates the last needs them all.
+        let is_chain = whole.is_some_and(|whole| facts.ancestors(node).contains(&whole));
+        if is_chain && self.trains() || !self.is_new(facts, kept, node) {
             return GraphOutcome::Unknown;
         }
         match self.graph_outcome(facts, node, whole, kept.at) {
@@ -263,11 +265,16 @@ fn is_computed_from(facts: &FunctionFacts<'_, '_>, node: NodeId, root: NodeId) -
     true
 }
 
-/// Iterates over sums: `total` of `total += loss`.
+/// Iterates over sums: `total` of `total += loss`. One over a list written there has a handful of terms.
 pub(crate) fn sums<'x, 't, 'a>(
     facts: &'x FunctionFacts<'t, 'a>,
 ) -> impl Iterator<Item = &'x Carried<'t, 'a>> {
-    facts.carried.iter().filter(|carried| carried.how == crate::facts::Carry::Sum)
+    let is_short = |carried: &&Carried<'t, 'a>| {
+        let iter = carried.at.in_loop.and_then(|at| facts.loops[at.0].iter);
+        iter.is_some_and(|iter| matches!(iter.kind, ExprKind::Sequence(..)))
+    };
+    let sums = facts.carried.iter().filter(|carried| carried.how == crate::facts::Carry::Sum);
+    sums.filter(move |carried| !is_short(carried))
 }
 
 /// Finds the functions of the file that are called only with gradients off.

@@ -39,7 +39,8 @@ pub(crate) enum AbstractValue<'a> {
     LossFunction,
     Optimizer,
     Loader,
-    Checkpoint,
+    /// Content of files, by the calls of `torch.load` that it may come from.
+    Checkpoint(Vec<SourceRange>),
     /// `model.parameters()`.
     Parameters,
     /// `model.state_dict()`.

@@ -353,7 +353,7 @@ impl<'w, 't, 'a> FunctionWalk<'w, 't, 'a> {
 
     /// Notes whether gradients are off where a function for evaluation is mentioned, called or not.
     fn mention(&self, name: &str) {
-        if self.file.is_evaluation(name) {
+        if self.file.is_evaluation(name) || self.file.is_from_star(name) {
             let is_off = self.at.mode == GradMode::Off;
             let mut mentioned = self.known.mentioned.borrow_mut();
             mentioned.entry(name.to_owned()).and_modify(|all| *all &= is_off).or_insert(is_off);

@@ -34,6 +34,26 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
         !is_step(id) && inner.any(is_step)
     }
 
+    /// Returns whether two positions of a function are in different branches of an `if`.
+    pub(crate) fn are_exclusive(
+        &self,
+        facts: &FunctionFacts<'t, 'a>,
+        a: SourceRange,
+        b: SourceRange,
+    ) -> bool {
+        let mut exclusive = false;
+        walk(self.file.body_of(facts.id), &mut |stmt| {
+            let StmtKind::If(branches) = &stmt.kind else { return };
+            let branch = |at: SourceRange| {
+                branches.iter().position(|(_, body)| body.iter().any(|stmt| stmt.range.contains(at)))
+            };
+            exclusive |= stmt.range.contains(a)
+                && stmt.range.contains(b)
+                && matches!((branch(a), branch(b)), (Some(a), Some(b)) if a != b);
+        });
+        exclusive
+    }
+
     /// Returns whether a function computes derivatives, itself or through another one.
     pub(crate) fn differentiates(&self, facts: &FunctionFacts<'t, 'a>) -> bool {
         const NAMES: &[&str] = &["grad", "enable_grad", "jacobian", "jacrev", "vjp"];

@@ -80,6 +80,8 @@ pub(super) fn passes<'x, 't, 'a>(
             let part = match batches {
                 Some(batches) => facts.loops[batches.0].range,
                 // From `eval()` to the end of the function.
+                // Whoever calls it decides about gradients.
+                None if matches!(checked.file.name_of(facts.id), "forward" | "__call__") => continue,
                 None if evaluates && (facts.id != FunctionId::MODULE || at.in_loop.is_some())
                     || is_evaluation_step(checked, facts) =>
                 {
@@ -166,7 +168,6 @@ fn uses_gradients(checked: &Checked<'_, '_, '_>, range: crate::tree::SourceRange
         "vjp",
         "explain",
         "saliency",
-        "volatile=True",
     ];
     let text = checked.file.text(range);
     WORDS.iter().any(|part| text.contains(part))

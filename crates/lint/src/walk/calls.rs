@@ -29,7 +29,7 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             at: self.at,
         };
         self.facts.calls.push(fact);
-        if let ExprKind::Attribute(_, name) | ExprKind::Name(name) = &call.callee.kind {
+        if let ExprKind::Name(name) = &call.callee.kind {
             self.mention(name);
         }
         let all: Vec<AbstractValue<'a>> = args.iter().chain(&keywords).cloned().collect();
@@ -122,7 +122,7 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             Makes::Pure => AbstractValue::Path("torch.nn.functional.relu".to_owned()),
             Makes::Optimizer => AbstractValue::Optimizer,
             Makes::Loader => AbstractValue::Loader,
-            Makes::Checkpoint => AbstractValue::Checkpoint,
+            Makes::Checkpoint => AbstractValue::Checkpoint(vec![expr.range]),
             Makes::Same => match args.first() {
                 Some(AbstractValue::StateDict) if path == "copy.deepcopy" => AbstractValue::StateCopy,
                 Some(value) => value.clone(),
@@ -142,11 +142,12 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             Makes::Plain => AbstractValue::Plain,
             Makes::Derived if parts.is_empty() => AbstractValue::Unknown,
             Makes::Derived => {
-                let scalar = parts.iter().all(|part| self.facts.node(*part).scalar);
+                let name = path.rsplit('.').next().unwrap_or(path);
+                let scalar = parts.iter().all(|part| self.facts.node(*part).scalar)
+                    || all.len() == 1 && torch::reduces(name);
                 let node = self.derive(parts, expr.range);
                 self.facts.nodes[node.0].scalar = scalar;
                 let values = AbstractValue::Tensor(node);
-                let name = path.rsplit('.').next().unwrap_or(path);
                 if torch::has_indices(name) && all.len() > 1 {
                     AbstractValue::Tuple(vec![values, AbstractValue::Plain])
                 } else {

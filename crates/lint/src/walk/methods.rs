@@ -64,6 +64,10 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
                 "items" | "values" => Some(AbstractValue::StateDict),
                 _ => Some(AbstractValue::Unknown),
             },
+            AbstractValue::Checkpoint(_) => Some(match method {
+                "get" | "pop" | "items" | "values" | "copy" => receiver.clone(),
+                _ => AbstractValue::Unknown,
+            }),
             AbstractValue::StateCopy => Some(AbstractValue::Unknown),
             AbstractValue::Container(id) => match method {
                 "items" | "values" | "copy" | "get" => {

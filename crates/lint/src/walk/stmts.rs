@@ -171,6 +171,11 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
                 self.facts.nodes[made.0].graph = graph.min(HasGraph::Unknown);
                 AbstractValue::Tensor(made)
             }
+            (AbstractValue::Checkpoint(a), AbstractValue::Checkpoint(b)) => {
+                AbstractValue::Checkpoint(a.iter().chain(b).copied().collect())
+            }
+            (AbstractValue::Checkpoint(_), _) => one,
+            (_, AbstractValue::Checkpoint(_)) => other,
             // A container that is recreated in a branch is emptied there.
             (AbstractValue::Container(_), _) => one,
             (_, AbstractValue::Container(_)) => other,
