@@ -149,8 +149,7 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
             TensorStore::Outside { .. } => None,
         };
         // Each item was computed from the previous ones: whoever differentiates the last needs them all.
-        let is_chain = whole.is_some_and(|whole| facts.ancestors(node).contains(&whole));
-        if is_chain && self.trains() || !self.is_new(facts, kept, node) {
+        if self.is_chain(facts, kept, node) && self.trains() || !self.is_new(facts, kept, node) {
             return GraphOutcome::Unknown;
         }
         match self.graph_outcome(facts, node, whole, kept.at) {
@@ -162,6 +161,19 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
             }
             graph_outcome => graph_outcome,
         }
+    }
+
+    /// Returns whether the forward pass behind a tensor reads the list that the tensor is put into.
+    fn is_chain(&self, facts: &FunctionFacts<'t, 'a>, kept: &KeptValue<'t, 'a>, node: NodeId) -> bool {
+        let ancestors = facts.ancestors(node);
+        let passes = facts.forwards.iter().filter(|(_, result, _)| ancestors.contains(result));
+        let mut ranges = passes.map(|(_, result, _)| facts.node(*result).range);
+        ranges.any(|range| {
+            let call = facts.calls.iter().find(|call| call.expr.range == range);
+            call.is_some_and(|call| {
+                call.call.args.iter().any(|arg| arg.reads_key(self.file.source, kept.store.name()))
+            })
+        })
     }
 
     /// Returns whether the forward pass behind a tensor belongs to the current iteration: an older one exists

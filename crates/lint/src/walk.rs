@@ -146,6 +146,7 @@ impl<'w, 't, 'a> FunctionWalk<'w, 't, 'a> {
             forwards: Vec::new(),
             returned: Returned::Unknown,
             names: FxHashMap::default(),
+            detaching: FxHashMap::default(),
             mode,
         };
         let at = At { in_loop: None, mode, sometimes: false, now_and_then: false, in_handler: false };

@@ -20,7 +20,7 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
     }
 
     /// Returns whether each iteration of a loop calls a function of the file that calls `backward()`.
-    fn calls_step(&self, facts: &FunctionFacts<'t, 'a>, id: LoopId) -> bool {
+    pub(crate) fn calls_step(&self, facts: &FunctionFacts<'t, 'a>, id: LoopId) -> bool {
         let mut calls = facts.local_calls.iter().filter(|call| call.in_loop == Some(id));
         calls.any(|call| call.range.is_some() && self.steps[call.callee.0])
     }
@@ -62,7 +62,9 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
             let text = self.file.text(range);
             NAMES.iter().any(|name| text.contains(&format!("{name}(")))
         };
-        NAMES.iter().any(|name| self.file.mentions(name)) && calls() || self.calls_backward(facts, range)
+        NAMES.iter().any(|name| self.file.mentions(name)) && calls()
+            || !facts.backwards.is_empty()
+            || self.calls_backward(facts, range)
     }
 
     /// Returns whether a function of the file that is called in this part of the function, directly or
@@ -94,7 +96,7 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
 
     /// Returns whether a loop belongs to a program without training and runs one model on one input after
     /// another.
-    pub(super) fn infers(&self, facts: &FunctionFacts<'t, 'a>, id: LoopId) -> bool {
+    pub(crate) fn infers(&self, facts: &FunctionFacts<'t, 'a>, id: LoopId) -> bool {
         let in_module = self.file.class_of(facts.id).is_some_and(|class| class.kind.is_module());
         let targets = &facts.loops[id.0].targets;
         // `for model in ensemble` does not count.
@@ -180,7 +182,7 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
 
     /// Returns whether the model was created in this function, by its object or by the script, so that no
     /// other code can train it.
-    pub(super) fn is_own_model(&self, facts: &FunctionFacts<'t, 'a>, node: NodeId) -> bool {
+    pub(crate) fn is_own_model(&self, facts: &FunctionFacts<'t, 'a>, node: NodeId) -> bool {
         let ancestors = facts.ancestors(node);
         let mut passes = facts.forwards.iter().filter(|(_, result, _)| ancestors.contains(result));
         passes.any(|(model, result, _)| {
@@ -256,7 +258,7 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
     }
 
     /// Returns whether the last mode set on the model before it was `eval()`.
-    pub(super) fn is_in_evaluation_mode(&self, facts: &FunctionFacts<'t, 'a>, node: NodeId) -> bool {
+    pub(crate) fn is_in_evaluation_mode(&self, facts: &FunctionFacts<'t, 'a>, node: NodeId) -> bool {
         let ancestors = facts.ancestors(node);
         let passes = facts.forwards.iter().filter(|(_, result, _)| ancestors.contains(result));
         passes.into_iter().any(|(model, result, _)| {
@@ -271,7 +273,12 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
             let said = of.evaluating.iter().filter(|(name, at, _)| *name == model && *at < before);
             said.max_by_key(|(_, at, _)| *at).map(|(_, _, evaluates)| *evaluates)
         };
-        last(facts, before).or_else(|| {
+        let around = |facts: &FunctionFacts<'t, 'a>| {
+            let parent = self.file.functions[facts.id.0].parent;
+            let outer = self.facts.iter().find(|of| of.id == parent && parent != FunctionId::MODULE)?;
+            last(outer, self.file.functions[facts.id.0].range.start)
+        };
+        last(facts, before).or_else(|| around(facts)).or_else(|| {
             // In a file that also trains, a function may be called in either mode.
             if self.trains() {
                 return None;

@@ -255,8 +255,37 @@ fn is_on_gpu<'t, 'a>(
     let given = loads.iter().flat_map(|call| &call.call.args).filter_map(|arg| checked.file.key(arg));
     let mut models = receivers.chain(given.filter(|key| checked.file.is_module_name(key)));
     models.any(|model| {
-        checked.facts.iter().any(|of| is_moved(checked, of, model, (facts, load.expr.range)))
+        let place = (facts, load.expr.range);
+        let others = checked.facts.iter().filter(|of| of.id != facts.id);
+        is_moved(checked, facts, model, place)
             || has_run(checked, facts, model, load.expr.range)
+            || !is_bound(checked, facts, model, load.expr.range)
+                && !is_moved_after(checked, facts, model, load.expr.range)
+                && others.into_iter().any(|of| is_moved(checked, of, model, place))
+    })
+}
+
+/// Returns whether the function itself makes the model.
+fn is_bound<'t, 'a>(
+    checked: &Checked<'_, 't, 'a>,
+    facts: &FunctionFacts<'t, 'a>,
+    model: &str,
+    load: SourceRange,
+) -> bool {
+    let mut bound = facts.emptied.iter();
+    bound.any(|(name, at)| *name == model && at.end <= load.start && !checked.are_exclusive(facts, *at, load))
+}
+
+/// Returns whether the function moves the model after it was loaded: before, it was not there yet.
+fn is_moved_after(
+    checked: &Checked<'_, '_, '_>,
+    facts: &FunctionFacts<'_, '_>,
+    model: &str,
+    load: SourceRange,
+) -> bool {
+    facts.calls.iter().filter(|call| call.method_is("cuda") || call.method_is("to")).any(|call| {
+        let base = call.call.method().map(|(base, _)| checked.file.text(base.range));
+        call.expr.range.end > load.end && base.is_some_and(|base| base.starts_with(model))
     })
 }
 
@@ -267,14 +296,15 @@ fn has_run(
     model: &str,
     load: SourceRange,
 ) -> bool {
-    let gives =
-        |call: &CallFact<'_, '_>| call.call.args.iter().any(|arg| checked.file.key(arg) == Some(model));
-    let is_before = |at: SourceRange| at.end < load.start && !checked.are_exclusive(facts, at, load);
+    let bound = facts.emptied.iter().filter(|(name, at)| *name == model && at.end <= load.start);
+    let since = bound.map(|(_, at)| at.start).max().unwrap_or(0);
+    let gives = |call: &CallFact<'_, '_>| {
+        does_work(checked, call) && call.call.args.iter().any(|arg| checked.file.key(arg) == Some(model))
+    };
+    let is_before =
+        |at: SourceRange| at.start >= since && at.end < load.start && !checked.are_exclusive(facts, at, load);
     facts.forwards.iter().any(|(name, node, _)| *name == model && is_before(facts.node(*node).range))
-        || facts
-            .calls
-            .iter()
-            .any(|call| is_before(call.expr.range) && does_work(checked, call) && gives(call))
+        || facts.calls.iter().any(|call| is_before(call.expr.range) && gives(call))
 }
 
 /// Returns whether a function moves a model to the GPU before it is loaded, there or in a function that it

@@ -284,6 +284,9 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
     /// Returns whether what is called is a model.
     pub(super) fn is_model(&self, callee: &Expr<'a>) -> bool {
         let Some(key) = self.file.key(callee) else { return false };
+        if key == "self" {
+            return self.file.class_of(self.facts.id).is_some_and(|class| class.kind.is_module());
+        }
         match self.names.get(key) {
             Some(value) => *value == AbstractValue::Model,
             None => {
@@ -316,7 +319,17 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
         (made.on_host, made.freed, made.on_device) = (false, false, on_device);
         let name = self.file.key(model).unwrap_or("");
         self.facts.forwards.push((name, node, self.at));
-        AbstractValue::Tensor(node)
+        let Some(detached) = self.facts.detaching.get(name).cloned() else {
+            return AbstractValue::Tensor(node);
+        };
+        let items = detached.into_iter().map(|is_detached| {
+            let (origin, graph) = match is_detached {
+                true => (TensorOrigin::Detached, HasGraph::No),
+                false => (TensorOrigin::Derived, graph),
+            };
+            AbstractValue::Tensor(self.add(origin, vec![node], graph, expr.range))
+        });
+        AbstractValue::Tuple(items.collect())
     }
 
     /// Matches `"cuda"`, `"cuda:0"`, or a variable with the name of a device in a file that mentions CUDA.
