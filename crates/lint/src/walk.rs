@@ -60,6 +60,7 @@ fn has_steps(facts: &FunctionFacts<'_, '_>) -> bool {
     !facts.backwards.is_empty()
         || !facts.evaluating.is_empty()
         || facts.loops.iter().any(|found| found.over_batches)
+        || facts.forwards.iter().any(|(_, _, at)| at.in_loop.is_some())
 }
 
 /// Facts known so far. A function that is being walked through has an entry without facts.
