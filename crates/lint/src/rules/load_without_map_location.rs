@@ -174,7 +174,8 @@ fn use_of(
     let works = !facts.backwards.is_empty()
         || facts.id == FunctionId::MODULE
         || facts.loops.iter().any(|found| found.counts && found.range.end > at.end)
-        || facts.calls.iter().any(|call| call.expr.range.start > at.end && does_work(checked, call));
+        || facts.calls.iter().any(|call| call.expr.range.start > at.end && does_work(checked, call))
+        || calls_loop(checked, facts, at);
     Some(if works && !is_gone { Use::Stays } else { Use::Brief })
 }
 
@@ -218,6 +219,19 @@ fn does_work(checked: &Checked<'_, '_, '_>, call: &CallFact<'_, '_>) -> bool {
         .any(|arg| checked.file.key(arg).is_some_and(|key| checked.file.is_module_name(key)));
     let has_model = is_given || call.args.contains(&AbstractValue::Model);
     reads_as_work && has_model && call.receiver != AbstractValue::Model
+}
+
+/// Returns whether a function of the file that is called after the load trains, or goes through batches.
+fn calls_loop(checked: &Checked<'_, '_, '_>, facts: &FunctionFacts<'_, '_>, load: SourceRange) -> bool {
+    let calls = facts.local_calls.iter();
+    let mut after = calls.filter(|call| call.range.is_some_and(|range| range.start > load.end));
+    after.any(|call| {
+        let callee = checked.facts.iter().find(|of| of.id == call.callee);
+        callee.is_some_and(|of| {
+            !of.forwards.is_empty()
+                && (!of.backwards.is_empty() || of.loops.iter().any(|found| found.over_batches))
+        })
+    })
 }
 
 /// Matches `torch.save` of parts of a checkpoint that was just loaded.

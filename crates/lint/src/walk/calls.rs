@@ -61,7 +61,15 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             ExprKind::Attribute(base, name) => self.attribute(&call.callee, base, name, Some(receiver)),
             _ => self.eval(&call.callee),
         };
-        self.called(expr, call, &callee, &args, &all)
+        match self.called(expr, call, &callee, &args, &all) {
+            // `state = without_prefix(checkpoint)`.
+            AbstractValue::Unknown => {
+                let mut checkpoints = args.into_iter();
+                let checkpoint = checkpoints.find(|arg| matches!(arg, AbstractValue::Checkpoint(_)));
+                checkpoint.unwrap_or(AbstractValue::Unknown)
+            }
+            value => value,
+        }
     }
 
     /// Resolves what is called by its import, unless a variable has taken the name since.

@@ -936,6 +936,26 @@ def main():
 ",
         &["3 medium load-without-map-location"],
     );
+    // Through a function, while one with another name works.
+    judge(
+        "
+def main():
+    model = nn.Linear(8, 8)
+    saved = torch.load('x.pt')
+    model.load_state_dict(without_prefix(saved))
+    model.cuda()
+    with torch.no_grad():
+        write_features(model)
+
+def write_features(model):
+    for x in loader:
+        write(model(x))
+
+def without_prefix(state):
+    return {name[4:]: state[name] for name in state}
+",
+        &["3 medium load-without-map-location"],
+    );
     // Only to be saved again.
     judge(
         "
