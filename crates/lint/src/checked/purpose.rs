@@ -275,6 +275,11 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
         };
         let around = |facts: &FunctionFacts<'t, 'a>| {
             let parent = self.file.functions[facts.id.0].parent;
+            // One that is passed on may be called in another mode.
+            let mut calls = self.facts.iter().flat_map(|of| &of.local_calls);
+            if !calls.any(|call| call.callee == facts.id && call.range.is_some()) {
+                return None;
+            }
             let outer = self.facts.iter().find(|of| of.id == parent && parent != FunctionId::MODULE)?;
             last(outer, self.file.functions[facts.id.0].range.start)
         };

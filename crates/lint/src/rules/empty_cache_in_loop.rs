@@ -53,6 +53,11 @@ pub(super) fn on_every_step<'t, 'a>(
     if call.at.now_and_then || call.at.in_handler {
         return false;
     }
+    // After an error, the next try needs what is released.
+    let text = checked.file.text(facts.loops[inner.0].range);
+    if text.contains("OutOfMemory") || text.contains("out of memory") {
+        return false;
+    }
     let runs_here = facts.forwards.iter().any(|(_, _, at)| at.in_loop == Some(inner));
     facts.has_backward(inner)
         || checked.calls_step(facts, inner)

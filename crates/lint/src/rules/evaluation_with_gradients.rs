@@ -123,7 +123,9 @@ pub(super) fn passes<'x, 't, 'a>(
 fn only_infers(checked: &Checked<'_, '_, '_>, facts: &FunctionFacts<'_, '_>, node: NodeId) -> bool {
     let range = facts.node(node).range;
     let mut loops = (0..facts.loops.len()).map(LoopId);
-    loops.any(|id| facts.loops[id.0].range.contains(range) && checked.infers(facts, id))
+    let uses_gpu = ["cuda", "device"].iter().any(|word| checked.file.source.contains(word));
+    uses_gpu
+        && loops.any(|id| facts.loops[id.0].range.contains(range) && checked.infers(facts, id))
         // A script without functions may also be the demonstration of a model; those load no weights.
         && (facts.id != FunctionId::MODULE || checked.file.mentions("load_state_dict"))
         && checked.is_own_model(facts, node)

@@ -1107,6 +1107,20 @@ for turn in range(1000):
         ),
         &["2 low optimizer-in-loop"],
     );
+    // After an error, the next try needs what is released.
+    judge(
+        &format!(
+            "
+while True:
+    try:
+        update(model, optimizer, play())
+    except torch.OutOfMemoryError:
+        failed = True
+    torch.cuda.empty_cache()
+{update}"
+        ),
+        NOTHING,
+    );
     judge(
         &format!(
             "
