@@ -11,7 +11,7 @@ use crate::facts::{
 };
 use crate::file::{ClassKind, FunctionId, PythonFile};
 use crate::summary::Imports;
-use crate::tree::SourceRange;
+use crate::tree::{ExprKind, SourceRange};
 
 /// File with the facts about its functions.
 pub(crate) struct Checked<'f, 't, 'a> {
@@ -148,7 +148,8 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
             TensorStore::Local { id, .. } => Some(facts.containers[id.0].node),
             TensorStore::Outside { .. } => None,
         };
-        if !self.is_new(facts, kept, node) {
+        // Each item was computed from the previous ones: whoever differentiates the last needs them all.
+        if self.is_chain(facts, kept, node) && self.trains() || !self.is_new(facts, kept, node) {
             return GraphOutcome::Unknown;
         }
         match self.graph_outcome(facts, node, whole, kept.at) {
@@ -160,6 +161,19 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
             }
             graph_outcome => graph_outcome,
         }
+    }
+
+    /// Returns whether the forward pass behind a tensor reads the list that the tensor is put into.
+    fn is_chain(&self, facts: &FunctionFacts<'t, 'a>, kept: &KeptValue<'t, 'a>, node: NodeId) -> bool {
+        let ancestors = facts.ancestors(node);
+        let passes = facts.forwards.iter().filter(|(_, result, _)| ancestors.contains(result));
+        let mut ranges = passes.map(|(_, result, _)| facts.node(*result).range);
+        ranges.any(|range| {
+            let call = facts.calls.iter().find(|call| call.expr.range == range);
+            call.is_some_and(|call| {
+                call.call.args.iter().any(|arg| arg.reads_key(self.file.source, kept.store.name()))
+            })
+        })
     }
 
     /// Returns whether the forward pass behind a tensor belongs to the current iteration: an older one exists
@@ -263,11 +277,16 @@ fn is_computed_from(facts: &FunctionFacts<'_, '_>, node: NodeId, root: NodeId) -
     true
 }
 
-/// Iterates over sums: `total` of `total += loss`.
+/// Iterates over sums: `total` of `total += loss`. One over a list written there has a handful of terms.
 pub(crate) fn sums<'x, 't, 'a>(
     facts: &'x FunctionFacts<'t, 'a>,
 ) -> impl Iterator<Item = &'x Carried<'t, 'a>> {
-    facts.carried.iter().filter(|carried| carried.how == crate::facts::Carry::Sum)
+    let is_short = |carried: &&Carried<'t, 'a>| {
+        let iter = carried.at.in_loop.and_then(|at| facts.loops[at.0].iter);
+        iter.is_some_and(|iter| matches!(iter.kind, ExprKind::Sequence(..)))
+    };
+    let sums = facts.carried.iter().filter(|carried| carried.how == crate::facts::Carry::Sum);
+    sums.filter(move |carried| !is_short(carried))
 }
 
 /// Finds the functions of the file that are called only with gradients off.

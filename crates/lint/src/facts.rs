@@ -39,7 +39,8 @@ pub(crate) enum AbstractValue<'a> {
     LossFunction,
     Optimizer,
     Loader,
-    Checkpoint,
+    /// Content of files, by the calls of `torch.load` that it may come from.
+    Checkpoint(Vec<SourceRange>),
     /// `model.parameters()`.
     Parameters,
     /// `model.state_dict()`.
@@ -264,6 +265,17 @@ pub(crate) enum Returned {
     Model,
 }
 
+impl Returned {
+    /// Returns whether it is tensors without a graph.
+    pub(crate) fn is_detached(&self) -> bool {
+        match self {
+            Returned::Tensor { graph, .. } => *graph == HasGraph::No,
+            Returned::Tuple(items) => !items.is_empty() && items.iter().all(Returned::is_detached),
+            Returned::Unknown | Returned::Plain | Returned::Model => false,
+        }
+    }
+}
+
 /// Call of a function of the file.
 pub(crate) struct LocalCall {
     pub(crate) callee: FunctionId,
@@ -294,6 +306,8 @@ pub(crate) struct FunctionFacts<'t, 'a> {
     pub(crate) returned: Returned,
     /// Values of names at the end.
     pub(crate) names: FxHashMap<&'a str, AbstractValue<'a>>,
+    /// What `forward` returns of the models that are made here, by name, if it detaches a part of it.
+    pub(crate) detaching: FxHashMap<&'a str, Vec<bool>>,
     /// Whether gradients are on when the function starts, according to its decorators.
     pub(crate) mode: GradMode,
 }

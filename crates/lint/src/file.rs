@@ -228,6 +228,13 @@ impl<'t, 'a> PythonFile<'t, 'a> {
         self.evaluations.contains(name)
     }
 
+    /// Returns whether a name may come from `from x import *`.
+    pub(crate) fn is_from_star(&self, name: &str) -> bool {
+        self.imports.contains_key("*")
+            && !self.imports.contains_key(name)
+            && !self.functions_by_name.contains_key(name)
+    }
+
     /// Returns whether a name is used as a module somewhere, or is a usual name of one.
     pub(crate) fn is_module_name(&self, key: &str) -> bool {
         self.modules.contains(key) || torch::reads_as_module(key)

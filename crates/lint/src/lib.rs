@@ -62,6 +62,8 @@ pub struct ModuleReport {
     pub summary: ModuleSummary,
     /// Imports that were not given, and might make a difference: `.meters.AverageMeter`.
     pub asked: Vec<String>,
+    /// Whether it makes a difference that another file of the project mentions CUDA.
+    pub asks_for_cuda: bool,
 }
 
 /// Checks a source with these rules and with what is known about its imports.
@@ -86,7 +88,8 @@ pub fn check_module(
     found.sort_by(|a, b| (a.range, a.rule.code).cmp(&(b.range, b.rule.code)));
     found.dedup_by(|a, b| a.range == b.range && a.rule == b.rule);
     asked.sort_unstable();
-    Ok(ModuleReport { found, summary: ModuleSummary::of(&checked, mentioned), asked })
+    let asks_for_cuda = !file.knows_cuda() && checked.calls().any(|(_, call)| call.is("torch.load"));
+    Ok(ModuleReport { found, summary: ModuleSummary::of(&checked, mentioned), asked, asks_for_cuda })
 }
 
 /// Returns why a source is not Python. [`check`] reports it as well, but only for sources that it parses:

@@ -63,9 +63,15 @@ pub struct ModuleSummary {
     imports: FxHashMap<String, String>,
     /// Functions for evaluation that it mentions.
     mentioned: Mentioned,
+    knows_cuda: bool,
 }
 
 impl ModuleSummary {
+    /// Returns whether the file mentions CUDA.
+    pub fn knows_cuda(&self) -> bool {
+        self.knows_cuda
+    }
+
     /// Returns a function or class of the file that makes a difference to its callers.
     pub fn definition(&self, name: &str) -> Option<&Definition> {
         self.definitions.get(name)
@@ -120,7 +126,12 @@ impl ModuleSummary {
         let classes = classes.map(|(name, of)| (name.to_owned(), DefinitionKind::Class(Arc::new(of))));
         let definitions = functions.into_iter().chain(classes).map(|(name, kind)| (name, Definition(kind)));
         let imports = file.imports().map(|(name, path)| (name.to_owned(), path.to_owned()));
-        ModuleSummary { definitions: definitions.collect(), imports: imports.collect(), mentioned }
+        ModuleSummary {
+            definitions: definitions.collect(),
+            imports: imports.collect(),
+            mentioned,
+            knows_cuda: file.knows_cuda(),
+        }
     }
 }
 
@@ -211,12 +222,22 @@ pub(crate) fn turns_gradients_off<'x, 't: 'x, 'a: 'x>(
 pub struct Imports {
     definitions: FxHashMap<String, Definition>,
     used_without_gradients: FxHashSet<String>,
+    knows_cuda: bool,
 }
 
 impl Imports {
     /// Adds a function that the whole project uses without gradients only.
     pub fn insert_without_gradients(&mut self, function: &str) {
         self.used_without_gradients.insert(function.to_owned());
+    }
+
+    /// Notes that a file of the project mentions CUDA.
+    pub fn note_cuda(&mut self) {
+        self.knows_cuda = true;
+    }
+
+    pub(crate) fn know_cuda(&self) -> bool {
+        self.knows_cuda
     }
 
     pub(crate) fn are_off_in(&self, function: &str) -> bool {

@@ -223,7 +223,8 @@ fn torch_makes(name: &str) -> Makes {
         "argmax" | "argmin" | "argsort" | "eq" | "ne" | "gt" | "lt" | "ge" | "le" | "equal" | "allclose"
         | "isnan" | "isinf" | "isfinite" | "any" | "all" | "numel" | "is_tensor" | "bincount" | "histc"
         | "unique" | "nonzero" | "count_nonzero" | "device" | "no_grad" | "manual_seed" | "save"
-        | "Generator" | "floor" | "round" | "ceil" | "sign" => Makes::Plain,
+        | "Generator" | "floor" | "round" | "ceil" | "sign" | "multinomial" | "searchsorted"
+        | "bucketize" | "poisson" => Makes::Plain,
         _ if name.contains('.')
             && !name.starts_with("linalg")
             && !name.starts_with("special")
@@ -327,9 +328,7 @@ pub(crate) fn gives(method: &str, has_arguments: bool) -> Gives {
         | "isinf" | "any" | "all" | "nonzero" | "get_device" | "is_contiguous" | "element_size"
         | "data_ptr" | "stride" | "type" | "byte" | "eq_" | "round" | "sign" | "floor" | "ceil"
         | "bincount" | "unique" | "storage" | "untyped_storage" | "nelement" | "ndimension" => Gives::Plain,
-        "mean" | "sum" | "norm" | "prod" | "std" | "var" | "max" | "min" | "median" if !has_arguments => {
-            Gives::Scalar
-        }
+        _ if !has_arguments && reduces(method) => Gives::Scalar,
         "view" | "reshape" | "squeeze" | "unsqueeze" | "transpose" | "permute" | "t" | "flatten"
         | "expand" | "narrow" | "select" | "view_as" | "swapaxes" | "movedim" | "chunk" | "split"
         | "unbind" | "expand_as" | "unflatten" | "to" | "cuda" | "float" | "double" | "half" | "bfloat16"
@@ -346,6 +345,11 @@ pub(crate) fn gives(method: &str, has_arguments: bool) -> Gives {
         "sample" | "multinomial" | "bernoulli" | "sample_n" => Gives::Detached,
         _ => Gives::Unknown,
     }
+}
+
+/// Returns whether a function or method without further arguments reduces a tensor to one number.
+pub(crate) fn reduces(name: &str) -> bool {
+    matches!(name, "mean" | "sum" | "norm" | "prod" | "std" | "var" | "max" | "min" | "median")
 }
 
 /// Returns whether it gives values and indices if a dimension is given.

@@ -60,6 +60,7 @@ fn has_steps(facts: &FunctionFacts<'_, '_>) -> bool {
     !facts.backwards.is_empty()
         || !facts.evaluating.is_empty()
         || facts.loops.iter().any(|found| found.over_batches)
+        || facts.forwards.iter().any(|(_, _, at)| at.in_loop.is_some())
 }
 
 /// Facts known so far. A function that is being walked through has an entry without facts.
@@ -146,6 +147,7 @@ impl<'w, 't, 'a> FunctionWalk<'w, 't, 'a> {
             forwards: Vec::new(),
             returned: Returned::Unknown,
             names: FxHashMap::default(),
+            detaching: FxHashMap::default(),
             mode,
         };
         let at = At { in_loop: None, mode, sometimes: false, now_and_then: false, in_handler: false };
@@ -353,7 +355,7 @@ impl<'w, 't, 'a> FunctionWalk<'w, 't, 'a> {
 
     /// Notes whether gradients are off where a function for evaluation is mentioned, called or not.
     fn mention(&self, name: &str) {
-        if self.file.is_evaluation(name) {
+        if self.file.is_evaluation(name) || self.file.is_from_star(name) {
             let is_off = self.at.mode == GradMode::Off;
             let mut mentioned = self.known.mentioned.borrow_mut();
             mentioned.entry(name.to_owned()).and_modify(|all| *all &= is_off).or_insert(is_off);

@@ -75,6 +75,7 @@ fn check_all(walk: Walk, settings: &LintSettings, mode: FixMode) -> LintResults 
         let mut imports = Imports::default();
         let uses_others =
             package.resolve(&checked.path, &checked.report.asked, checked.is_named, &mut imports);
+        let uses_others = uses_others || checked.report.asks_for_cuda && package.knows_cuda();
         if (uses_others || !checked.report.found.is_empty())
             && let Ok(file) = std::fs::File::open(&checked.path)
             && let Some(source) = worker.read(&checked.path, file)

@@ -25,6 +25,8 @@ pub(crate) struct Package {
     names: HashSet<OsString>,
     /// Functions for evaluation by name, and whether all files use them without gradients.
     mentioned: HashMap<String, bool>,
+    /// Whether one of them mentions CUDA.
+    knows_cuda: bool,
     /// Modules that were not among the files to check, as far as they were looked for.
     others: Mutex<HashMap<PathBuf, Option<Module>>>,
 }
@@ -37,6 +39,7 @@ impl Package {
         for (name, is_off) in summary.mentioned() {
             self.mentioned.entry(name.to_owned()).and_modify(|all| *all &= is_off).or_insert(is_off);
         }
+        self.knows_cuda |= summary.knows_cuda();
         self.names.extend(module.file_name().map(OsStr::to_owned));
         self.modules.insert(module, (file.to_owned(), Arc::new(summary)));
     }
@@ -68,7 +71,14 @@ impl Package {
         for (name, _) in self.mentioned.iter().filter(|(_, is_off)| **is_off) {
             imports.insert_without_gradients(name);
         }
+        if self.knows_cuda {
+            imports.note_cuda();
+        }
         imports
+    }
+
+    pub(crate) fn knows_cuda(&self) -> bool {
+        self.knows_cuda
     }
 
     fn definition(&self, file: &Path, import: &str, from_disk: bool, hops: usize) -> Option<Definition> {

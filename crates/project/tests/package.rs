@@ -214,3 +214,82 @@ fn files_that_import_each_other_are_checked() {
     let two = "import torch\nfrom one import a\n\ndef b(model, x):\n    return a(model, x)\n";
     assert_eq!(findings(&folder(&[("one.py", one), ("two.py", two)]), &[]), [""; 0]);
 }
+
+#[test]
+fn a_state_that_forward_detaches_in_another_file_does_not_grow() {
+    let model = |state: &str| {
+        format!(
+            "\
+import torch.nn as nn
+
+class Writer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.LSTM(8, 8)
+        self.decoder = nn.Linear(8, 8)
+    def forward(self, x, state):
+        out, state = self.rnn(x, state)
+        return self.decoder(out), ({state})
+"
+        )
+    };
+    let write = "\
+import torch
+from model import Writer
+
+def write():
+    rnn = Writer().cuda()
+    state = None
+    while True:
+        out, state = rnn(x, state)
+        print(out.argmax().item())
+";
+    let detached = model("state[0].detach(), state[1].detach()");
+    let found = findings(&folder(&[("model.py", &detached), ("write.py", write)]), &[]);
+    assert_eq!(found, ["write.py:8 medium evaluation-with-gradients"]);
+    let kept = model("state[0], state[1]");
+    let found = findings(&folder(&[("model.py", &kept), ("write.py", write)]), &[]);
+    assert_eq!(
+        found,
+        ["write.py:8 high hidden-state-not-detached", "write.py:8 medium evaluation-with-gradients"]
+    );
+}
+
+#[test]
+fn a_caller_that_imports_everything_turns_gradients_off() {
+    let helper = "\
+import torch
+
+def show_samples(net, loader):
+    net.eval()
+    for x in loader:
+        print(net(x).argmax(1))
+";
+    let main = |under: &str| {
+        format!("import torch\nfrom helper import *\n\nwith {under}:\n    show_samples(net, loader)\n")
+    };
+    let found = findings(&folder(&[("helper.py", helper), ("main.py", &main("torch.no_grad()"))]), &[]);
+    assert_eq!(found, [""; 0]);
+    let found = findings(&folder(&[("helper.py", helper), ("main.py", &main("timer()"))]), &[]);
+    assert_eq!(found, ["helper.py:6 medium eval-mistaken-for-no-grad"]);
+}
+
+#[test]
+fn a_device_of_another_file_is_a_gpu_if_that_mentions_cuda() {
+    let main = "\
+import torch
+from config import device
+from model import Net
+
+def main():
+    model = Net().to(device)
+    saved = torch.load('x.pt')
+    model.load_state_dict(saved['model'])
+    train(model)
+";
+    let config = |device: &str| format!("import torch\ndevice = torch.device('{device}')\n");
+    let found = findings(&folder(&[("config.py", &config("cuda")), ("main.py", main)]), &[]);
+    assert_eq!(found, ["main.py:7 medium load-without-map-location"]);
+    let found = findings(&folder(&[("config.py", &config("cpu")), ("main.py", main)]), &[]);
+    assert_eq!(found, [""; 0]);
+}

@@ -20,7 +20,7 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
     }
 
     /// Returns whether each iteration of a loop calls a function of the file that calls `backward()`.
-    fn calls_step(&self, facts: &FunctionFacts<'t, 'a>, id: LoopId) -> bool {
+    pub(crate) fn calls_step(&self, facts: &FunctionFacts<'t, 'a>, id: LoopId) -> bool {
         let mut calls = facts.local_calls.iter().filter(|call| call.in_loop == Some(id));
         calls.any(|call| call.range.is_some() && self.steps[call.callee.0])
     }
@@ -34,6 +34,26 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
         !is_step(id) && inner.any(is_step)
     }
 
+    /// Returns whether two positions of a function are in different branches of an `if`.
+    pub(crate) fn are_exclusive(
+        &self,
+        facts: &FunctionFacts<'t, 'a>,
+        a: SourceRange,
+        b: SourceRange,
+    ) -> bool {
+        let mut exclusive = false;
+        walk(self.file.body_of(facts.id), &mut |stmt| {
+            let StmtKind::If(branches) = &stmt.kind else { return };
+            let branch = |at: SourceRange| {
+                branches.iter().position(|(_, body)| body.iter().any(|stmt| stmt.range.contains(at)))
+            };
+            exclusive |= stmt.range.contains(a)
+                && stmt.range.contains(b)
+                && matches!((branch(a), branch(b)), (Some(a), Some(b)) if a != b);
+        });
+        exclusive
+    }
+
     /// Returns whether a function computes derivatives, itself or through another one.
     pub(crate) fn differentiates(&self, facts: &FunctionFacts<'t, 'a>) -> bool {
         const NAMES: &[&str] = &["grad", "enable_grad", "jacobian", "jacrev", "vjp"];
@@ -42,7 +62,9 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
             let text = self.file.text(range);
             NAMES.iter().any(|name| text.contains(&format!("{name}(")))
         };
-        NAMES.iter().any(|name| self.file.mentions(name)) && calls() || self.calls_backward(facts, range)
+        NAMES.iter().any(|name| self.file.mentions(name)) && calls()
+            || !facts.backwards.is_empty()
+            || self.calls_backward(facts, range)
     }
 
     /// Returns whether a function of the file that is called in this part of the function, directly or
@@ -74,7 +96,7 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
 
     /// Returns whether a loop belongs to a program without training and runs one model on one input after
     /// another.
-    pub(super) fn infers(&self, facts: &FunctionFacts<'t, 'a>, id: LoopId) -> bool {
+    pub(crate) fn infers(&self, facts: &FunctionFacts<'t, 'a>, id: LoopId) -> bool {
         let in_module = self.file.class_of(facts.id).is_some_and(|class| class.kind.is_module());
         let targets = &facts.loops[id.0].targets;
         // `for model in ensemble` does not count.
@@ -160,7 +182,7 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
 
     /// Returns whether the model was created in this function, by its object or by the script, so that no
     /// other code can train it.
-    pub(super) fn is_own_model(&self, facts: &FunctionFacts<'t, 'a>, node: NodeId) -> bool {
+    pub(crate) fn is_own_model(&self, facts: &FunctionFacts<'t, 'a>, node: NodeId) -> bool {
         let ancestors = facts.ancestors(node);
         let mut passes = facts.forwards.iter().filter(|(_, result, _)| ancestors.contains(result));
         passes.any(|(model, result, _)| {
@@ -236,7 +258,7 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
     }
 
     /// Returns whether the last mode set on the model before it was `eval()`.
-    pub(super) fn is_in_evaluation_mode(&self, facts: &FunctionFacts<'t, 'a>, node: NodeId) -> bool {
+    pub(crate) fn is_in_evaluation_mode(&self, facts: &FunctionFacts<'t, 'a>, node: NodeId) -> bool {
         let ancestors = facts.ancestors(node);
         let passes = facts.forwards.iter().filter(|(_, result, _)| ancestors.contains(result));
         passes.into_iter().any(|(model, result, _)| {
@@ -251,7 +273,17 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
             let said = of.evaluating.iter().filter(|(name, at, _)| *name == model && *at < before);
             said.max_by_key(|(_, at, _)| *at).map(|(_, _, evaluates)| *evaluates)
         };
-        last(facts, before).or_else(|| {
+        let around = |facts: &FunctionFacts<'t, 'a>| {
+            let parent = self.file.functions[facts.id.0].parent;
+            // One that is passed on may be called in another mode.
+            let mut calls = self.facts.iter().flat_map(|of| &of.local_calls);
+            if !calls.any(|call| call.callee == facts.id && call.range.is_some()) {
+                return None;
+            }
+            let outer = self.facts.iter().find(|of| of.id == parent && parent != FunctionId::MODULE)?;
+            last(outer, self.file.functions[facts.id.0].range.start)
+        };
+        last(facts, before).or_else(|| around(facts)).or_else(|| {
             // In a file that also trains, a function may be called in either mode.
             if self.trains() {
                 return None;

@@ -28,7 +28,7 @@ for x, y in loader:
 
 fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
     for (facts, call) in checked.calls() {
-        if call.is("gc.collect") && on_every_step(facts, call) {
+        if call.is("gc.collect") && on_every_step(checked, facts, call) {
             found.push(
                 RULE.at(
                     RuleSeverity::Low,

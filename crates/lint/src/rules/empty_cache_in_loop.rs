@@ -28,7 +28,7 @@ for x, y in loader:
 
 fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
     for (facts, call) in checked.calls() {
-        if call.is("torch.cuda.empty_cache") && on_every_step(facts, call) {
+        if call.is("torch.cuda.empty_cache") && on_every_step(checked, facts, call) {
             found.push(
                 RULE.at(
                     RuleSeverity::Low,
@@ -44,11 +44,22 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
 }
 
 /// Returns whether a call is made in every iteration of a step loop, not of a loop around it.
-pub(super) fn on_every_step(facts: &FunctionFacts<'_, '_>, call: &CallFact<'_, '_>) -> bool {
+pub(super) fn on_every_step<'t, 'a>(
+    checked: &Checked<'_, 't, 'a>,
+    facts: &FunctionFacts<'t, 'a>,
+    call: &CallFact<'t, 'a>,
+) -> bool {
     let Some(inner) = call.at.in_loop else { return false };
     if call.at.now_and_then || call.at.in_handler {
         return false;
     }
+    // After an error, the next try needs what is released.
+    let text = checked.file.text(facts.loops[inner.0].range);
+    if text.contains("OutOfMemory") || text.contains("out of memory") {
+        return false;
+    }
     let runs_here = facts.forwards.iter().any(|(_, _, at)| at.in_loop == Some(inner));
-    facts.has_backward(inner) || facts.loops[inner.0].over_batches && runs_here
+    facts.has_backward(inner)
+        || checked.calls_step(facts, inner)
+        || facts.loops[inner.0].over_batches && runs_here
 }

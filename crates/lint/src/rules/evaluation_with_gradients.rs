@@ -1,6 +1,6 @@
 use crate::checked::Checked;
 use crate::edit::{Applicability, Edit, Fix};
-use crate::facts::{FunctionFacts, HasGraph, NodeId, Returned};
+use crate::facts::{FunctionFacts, HasGraph, LoopId, NodeId, Returned};
 use crate::file::FunctionId;
 use crate::rule::{Diagnostic, Rule};
 use crate::severity::RuleSeverity;
@@ -38,7 +38,8 @@ def evaluate(model, loader):
 fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
     for (facts, model, node) in passes(checked) {
         let named = torch::reads_as_evaluation(checked.file.name_of(facts.id))
-            || loop_is_evaluation(checked, facts, node);
+            || loop_is_evaluation(checked, facts, node)
+            || only_infers(checked, facts, node);
         if named && checked.last_mode(facts, model, facts.node(node).range.start) != Some(true) {
             let message = format!(
                 "`{model}` runs with gradients on, and no `backward()` follows: the activations of each \
@@ -80,8 +81,11 @@ pub(super) fn passes<'x, 't, 'a>(
             let part = match batches {
                 Some(batches) => facts.loops[batches.0].range,
                 // From `eval()` to the end of the function.
+                // Whoever calls it decides about gradients.
+                None if matches!(checked.file.name_of(facts.id), "forward" | "__call__") => continue,
                 None if evaluates && (facts.id != FunctionId::MODULE || at.in_loop.is_some())
-                    || is_evaluation_step(checked, facts) =>
+                    || is_evaluation_step(checked, facts)
+                    || only_infers(checked, facts, *node) =>
                 {
                     crate::tree::SourceRange {
                         start: position.start,
@@ -113,6 +117,19 @@ pub(super) fn passes<'x, 't, 'a>(
         }
     }
     found
+}
+
+/// Returns whether a pass is in a loop of a script that makes the model itself and trains nothing.
+fn only_infers(checked: &Checked<'_, '_, '_>, facts: &FunctionFacts<'_, '_>, node: NodeId) -> bool {
+    let range = facts.node(node).range;
+    let mut loops = (0..facts.loops.len()).map(LoopId);
+    let uses_gpu = ["cuda", "device"].iter().any(|word| checked.file.source.contains(word));
+    uses_gpu
+        && loops.any(|id| facts.loops[id.0].range.contains(range) && checked.infers(facts, id))
+        // A script without functions may also be the demonstration of a model; those load no weights.
+        && (facts.id != FunctionId::MODULE || checked.file.mentions("load_state_dict"))
+        && checked.is_own_model(facts, node)
+        && facts.returned == Returned::Plain
 }
 
 /// Returns whether a function is named for evaluation (`_eval_step`, `validate`) and returns nothing with a
@@ -161,15 +178,16 @@ fn uses_gradients(checked: &Checked<'_, '_, '_>, range: crate::tree::SourceRange
         "optim.",
         "attack",
         "enable_grad",
-        ".step(",
         "jacobian",
         "vjp",
         "explain",
         "saliency",
-        "volatile=True",
     ];
     let text = checked.file.text(range);
+    // `env.step(action)` is a step of an environment.
+    let mut steps = text.match_indices(".step(").map(|(at, _)| &text[..at]);
     WORDS.iter().any(|part| text.contains(part))
+        || steps.any(|before| !before.ends_with("env") && !before.ends_with("envs"))
 }
 
 /// Returns whether the `forward` of a model computes derivatives, such as forces from an energy.

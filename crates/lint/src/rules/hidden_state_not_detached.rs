@@ -1,7 +1,8 @@
 use crate::checked::Checked;
-use crate::facts::{Carry, HasGraph};
+use crate::facts::{Carried, Carry, FunctionFacts, HasGraph, Returned};
 use crate::rule::{Diagnostic, Rule};
 use crate::severity::RuleSeverity;
+use crate::torch;
 use crate::tree::SourceRange;
 
 pub(super) const RULE: Rule = Rule {
@@ -62,10 +63,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                      slower than the previous one",
                     state.name
                 )
-            } else if !facts.around(Some(inner)).any(|at| facts.has_backward(at))
-                && checked.evaluates(facts, state.node, state.at, "")
-                && !checked.trains()
-            {
+            } else if generates(checked, facts, state) {
                 format!(
                     "`{}` carries the graph of every step into the next: gradients are on, so the \
                      activations of every step stay on the GPU",
@@ -79,11 +77,56 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             } else {
                 "generate under `torch.no_grad()`"
             };
+            // Who gets the result may differentiate it after all.
+            let is_certain = retains
+                || facts.returned == Returned::Plain
+                || checked.is_in_evaluation_mode(facts, state.node)
+                || !checked.trains() && !has_graph(facts);
+            let severity = if is_certain { RuleSeverity::High } else { RuleSeverity::Medium };
             found.push(
-                RULE.at(RuleSeverity::High, state.range, message)
+                RULE.at(severity, state.range, message)
                     .advise(advice)
                     .about(checked.computed(facts, state.node)),
             );
         }
     }
+}
+
+/// Returns whether a state is carried through a generation or an evaluation, after which `backward()` is
+/// never called.
+fn generates<'t, 'a>(
+    checked: &Checked<'_, 't, 'a>,
+    facts: &FunctionFacts<'t, 'a>,
+    state: &Carried<'t, 'a>,
+) -> bool {
+    const WORDS: &[&str] = &["sample", "generate", "translate", "beam", "rollout"];
+    let name = checked.file.name_of(facts.id);
+    let named = torch::reads_as_evaluation(name) || name.split('_').any(|word| WORDS.contains(&word));
+    let range = checked.file.functions[facts.id.0].range;
+    let differentiates = !facts.backwards.is_empty() || checked.calls_backward(facts, range);
+    if differentiates
+        || state.at.now_and_then
+        || facts.around(state.at.in_loop).any(|at| facts.has_backward(at))
+    {
+        return false;
+    }
+    // A method of the model may be a part of its forward pass.
+    let in_module = checked.file.class_of(facts.id).is_some_and(|class| class.kind.is_module());
+    if in_module && facts.returned != Returned::Plain {
+        return false;
+    }
+    let is_named = named && !checked.is_test(facts.id) && (!has_graph(facts) || !checked.trains());
+    is_named || checked.evaluates(facts, state.node, state.at, "") && !has_graph(facts)
+}
+
+/// Returns whether a caller gets something with a graph.
+fn has_graph(facts: &FunctionFacts<'_, '_>) -> bool {
+    fn certainly(returned: &Returned) -> bool {
+        match returned {
+            Returned::Tensor { graph, .. } => *graph == HasGraph::Yes,
+            Returned::Tuple(items) => items.iter().any(certainly),
+            Returned::Unknown | Returned::Plain | Returned::Model => false,
+        }
+    }
+    certainly(&facts.returned)
 }

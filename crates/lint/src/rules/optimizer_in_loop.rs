@@ -63,7 +63,8 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                 part.as_call().is_some_and(|call| call.method().is_some_and(|(_, name)| name == "parameters"))
             })
         });
-        if facts.has_backward(inner) && names_model && !of_the_loop {
+        let is_step = facts.has_backward(inner) || checked.calls_step(facts, inner);
+        if is_step && names_model && !of_the_loop {
             found.push(
                 RULE.at(
                     RuleSeverity::Low,

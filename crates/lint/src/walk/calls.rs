@@ -29,7 +29,7 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             at: self.at,
         };
         self.facts.calls.push(fact);
-        if let ExprKind::Attribute(_, name) | ExprKind::Name(name) = &call.callee.kind {
+        if let ExprKind::Name(name) = &call.callee.kind {
             self.mention(name);
         }
         let all: Vec<AbstractValue<'a>> = args.iter().chain(&keywords).cloned().collect();
@@ -61,7 +61,15 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             ExprKind::Attribute(base, name) => self.attribute(&call.callee, base, name, Some(receiver)),
             _ => self.eval(&call.callee),
         };
-        self.called(expr, call, &callee, &args, &all)
+        match self.called(expr, call, &callee, &args, &all) {
+            // `state = without_prefix(checkpoint)`.
+            AbstractValue::Unknown => {
+                let mut checkpoints = args.into_iter();
+                let checkpoint = checkpoints.find(|arg| matches!(arg, AbstractValue::Checkpoint(_)));
+                checkpoint.unwrap_or(AbstractValue::Unknown)
+            }
+            value => value,
+        }
     }
 
     /// Resolves what is called by its import, unless a variable has taken the name since.
@@ -122,7 +130,7 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             Makes::Pure => AbstractValue::Path("torch.nn.functional.relu".to_owned()),
             Makes::Optimizer => AbstractValue::Optimizer,
             Makes::Loader => AbstractValue::Loader,
-            Makes::Checkpoint => AbstractValue::Checkpoint,
+            Makes::Checkpoint => AbstractValue::Checkpoint(vec![expr.range]),
             Makes::Same => match args.first() {
                 Some(AbstractValue::StateDict) if path == "copy.deepcopy" => AbstractValue::StateCopy,
                 Some(value) => value.clone(),
@@ -142,11 +150,12 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             Makes::Plain => AbstractValue::Plain,
             Makes::Derived if parts.is_empty() => AbstractValue::Unknown,
             Makes::Derived => {
-                let scalar = parts.iter().all(|part| self.facts.node(*part).scalar);
+                let name = path.rsplit('.').next().unwrap_or(path);
+                let scalar = parts.iter().all(|part| self.facts.node(*part).scalar)
+                    || all.len() == 1 && torch::reduces(name);
                 let node = self.derive(parts, expr.range);
                 self.facts.nodes[node.0].scalar = scalar;
                 let values = AbstractValue::Tensor(node);
-                let name = path.rsplit('.').next().unwrap_or(path);
                 if torch::has_indices(name) && all.len() > 1 {
                     AbstractValue::Tuple(vec![values, AbstractValue::Plain])
                 } else {
@@ -283,6 +292,9 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
     /// Returns whether what is called is a model.
     pub(super) fn is_model(&self, callee: &Expr<'a>) -> bool {
         let Some(key) = self.file.key(callee) else { return false };
+        if key == "self" {
+            return self.file.class_of(self.facts.id).is_some_and(|class| class.kind.is_module());
+        }
         match self.names.get(key) {
             Some(value) => *value == AbstractValue::Model,
             None => {
@@ -315,7 +327,17 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
         (made.on_host, made.freed, made.on_device) = (false, false, on_device);
         let name = self.file.key(model).unwrap_or("");
         self.facts.forwards.push((name, node, self.at));
-        AbstractValue::Tensor(node)
+        let Some(detached) = self.facts.detaching.get(name).cloned() else {
+            return AbstractValue::Tensor(node);
+        };
+        let items = detached.into_iter().map(|is_detached| {
+            let (origin, graph) = match is_detached {
+                true => (TensorOrigin::Detached, HasGraph::No),
+                false => (TensorOrigin::Derived, graph),
+            };
+            AbstractValue::Tensor(self.add(origin, vec![node], graph, expr.range))
+        });
+        AbstractValue::Tuple(items.collect())
     }
 
     /// Matches `"cuda"`, `"cuda:0"`, or a variable with the name of a device in a file that mentions CUDA.

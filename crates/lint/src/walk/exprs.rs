@@ -9,7 +9,9 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
     pub(super) fn eval(&mut self, expr: &'t Expr<'a>) -> AbstractValue<'a> {
         match &expr.kind {
             ExprKind::Name(name) => {
-                self.mention(name);
+                if !self.file.is_from_star(name) {
+                    self.mention(name);
+                }
                 self.name(name)
             }
             ExprKind::Attribute(base, name) => self.attribute(expr, base, name, None),
@@ -130,7 +132,9 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
         name: &'a str,
         known: Option<AbstractValue<'a>>,
     ) -> AbstractValue<'a> {
-        self.mention(name);
+        if !self.file.is_from_star(name) {
+            self.mention(name);
+        }
         // `self.model` as bound in this function, or as used.
         if let Some(key) = self.file.key(expr) {
             if let Some(value) = self.names.get(key) {
@@ -263,7 +267,7 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
                     .unwrap_or(AbstractValue::Unknown),
                 _ => AbstractValue::Unknown,
             },
-            AbstractValue::Checkpoint => AbstractValue::Checkpoint,
+            AbstractValue::Checkpoint(loads) => AbstractValue::Checkpoint(loads.clone()),
             // `features[:11]` of a model is a model.
             AbstractValue::Model => AbstractValue::Model,
             _ => AbstractValue::Unknown,
@@ -282,7 +286,13 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             AbstractValue::Tuple(items) if items.len() == of => items[place].clone(),
             AbstractValue::Tensor(node) => {
                 let node = *node;
-                AbstractValue::Tensor(self.derive(vec![node], range))
+                let made = self.derive(vec![node], range);
+                // A loss function that returns more than the loss: the rest may be numbers.
+                if self.facts.node(node).scalar && place > 0 {
+                    let graph = self.facts.node(made).graph;
+                    self.facts.nodes[made.0].graph = graph.min(HasGraph::Unknown);
+                }
+                AbstractValue::Tensor(made)
             }
             AbstractValue::Container(id) => {
                 let node = self.facts.containers[id.0].node;

@@ -68,7 +68,9 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
         }
         let mut open = vec![iter];
         while let Some(at) = open.pop() {
-            if let Some(key) = self.file.key(at) {
+            // `loaders[name]` is one of them.
+            let named = if let ExprKind::Subscript(base, _) = &at.kind { base } else { at };
+            if let Some(key) = self.file.key(named) {
                 found.batches |=
                     torch::reads_as_loader(key) || matches!(self.names.get(key), Some(AbstractValue::Loader));
             }

@@ -56,15 +56,10 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
                 }
                 Some(AbstractValue::Plain)
             }
-            AbstractValue::Gradient => match method {
-                "clone" | "detach" | "data" => Some(AbstractValue::Gradient),
-                _ => Some(AbstractValue::Plain),
-            },
-            AbstractValue::StateDict => match method {
-                "items" | "values" => Some(AbstractValue::StateDict),
-                _ => Some(AbstractValue::Unknown),
-            },
-            AbstractValue::StateCopy => Some(AbstractValue::Unknown),
+            AbstractValue::Gradient
+            | AbstractValue::StateDict
+            | AbstractValue::StateCopy
+            | AbstractValue::Checkpoint(_) => Some(method_of_state(method, receiver)),
             AbstractValue::Container(id) => match method {
                 "items" | "values" | "copy" | "get" => {
                     let node = self.facts.containers[id.0].node;
@@ -247,6 +242,17 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             }
             _ => None,
         }
+    }
+}
+
+/// Handles a method of a gradient, a state dict or a checkpoint.
+fn method_of_state<'a>(method: &str, receiver: &AbstractValue<'a>) -> AbstractValue<'a> {
+    match (receiver, method) {
+        (AbstractValue::Gradient, "clone" | "detach" | "data")
+        | (AbstractValue::StateDict, "items" | "values")
+        | (AbstractValue::Checkpoint(_), "get" | "pop" | "items" | "values" | "copy") => receiver.clone(),
+        (AbstractValue::Gradient, _) => AbstractValue::Plain,
+        _ => AbstractValue::Unknown,
     }
 }
 

@@ -2,9 +2,10 @@
 
 use super::FunctionWalk;
 use crate::facts::{
-    AbstractValue, At, Carried, Carry, ContainerId, GradMode, HasGraph, KeptValue, Loop, NodeId, TensorNode,
-    TensorOrigin, TensorStore, TensorWrite,
+    AbstractValue, At, Carried, Carry, ContainerId, GradMode, HasGraph, KeptValue, Loop, NodeId, Returned,
+    TensorNode, TensorOrigin, TensorStore, TensorWrite,
 };
+use crate::summary::DefinitionKind;
 use crate::tree::{Body, Expr, ExprKind, Handler, SourceRange, Stmt, StmtKind};
 use rustc_hash::FxHashMap;
 
@@ -33,7 +34,7 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
                         let value = self.eval(value);
                         self.to_return(&value)
                     }
-                    None => crate::facts::Returned::Plain,
+                    None => Returned::Plain,
                 };
                 self.returns.push(returned);
                 return false;
@@ -171,6 +172,11 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
                 self.facts.nodes[made.0].graph = graph.min(HasGraph::Unknown);
                 AbstractValue::Tensor(made)
             }
+            (AbstractValue::Checkpoint(a), AbstractValue::Checkpoint(b)) => {
+                AbstractValue::Checkpoint(a.iter().chain(b).copied().collect())
+            }
+            (AbstractValue::Checkpoint(_), _) => one,
+            (_, AbstractValue::Checkpoint(_)) => other,
             // A container that is recreated in a branch is emptied there.
             (AbstractValue::Container(_), _) => one,
             (_, AbstractValue::Container(_)) => other,
@@ -213,6 +219,7 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             ExprKind::Subscript(base, index) => self.assign_item(base, index, value, value_expr, range),
             _ => {
                 let Some(key) = self.file.key(target) else { return };
+                let value = if self.is_model_of(key, &value) { AbstractValue::Model } else { value };
                 // `losses = []`, `losses = losses[-100:]`: the old content is gone.
                 if !value_expr.reads_key(self.file.source, key)
                     || matches!(value_expr.kind, ExprKind::Subscript(..))
@@ -239,10 +246,20 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
                 }
                 if matches!(value, AbstractValue::Model) {
                     self.note_mode_of(key, value_expr);
+                    self.note_detached(key, value_expr);
                 }
                 self.bind(key, value);
             }
         }
+    }
+
+    /// Matches `net = nets[k]`, where `nets` is an argument.
+    fn is_model_of(&self, key: &str, value: &AbstractValue<'a>) -> bool {
+        let AbstractValue::Tensor(node) = value else { return false };
+        let whole = self.facts.node(self.facts.whole(*node));
+        self.facts.node(*node).item
+            && matches!(whole.origin, TensorOrigin::Parameter(_))
+            && self.file.is_module_name(key)
     }
 
     /// Handles `model = Net().cuda().eval()`.
@@ -256,6 +273,43 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
                 return;
             }
             at = base;
+        }
+    }
+
+    /// Handles `model = Net()` if `forward` of that class returns a part without its graph.
+    fn note_detached(&mut self, key: &'a str, made: &'t Expr<'a>) {
+        let mut at = made;
+        while let Some(call) = at.as_call() {
+            let returned = match self.class_called(&call.callee) {
+                Some(returned) => returned,
+                None => match call.method() {
+                    Some((base, _)) => {
+                        at = base;
+                        continue;
+                    }
+                    None => return,
+                },
+            };
+            if let Returned::Tuple(items) = returned {
+                let detached: Vec<bool> = items.iter().map(Returned::is_detached).collect();
+                if detached.contains(&true) {
+                    self.facts.detaching.insert(key, detached);
+                }
+            }
+            return;
+        }
+    }
+
+    /// Returns what `forward` of a class returns, of this file or another.
+    fn class_called(&self, callee: &Expr<'a>) -> Option<Returned> {
+        let key = self.file.key(callee)?;
+        if let Some(class) = self.file.class_named(key) {
+            let forward = self.file.method(class, "forward")?;
+            return self.known.summary(forward).map(|summary| summary.returned);
+        }
+        match self.known.imports.get(&self.file.path(callee)?)? {
+            DefinitionKind::Class(class) => class.methods.get("forward").map(|of| of.returned.clone()),
+            DefinitionKind::Function(_) => None,
         }
     }
 

@@ -771,3 +771,364 @@ def load(networks, path):
         NOTHING,
     );
 }
+
+#[test]
+fn sampled_indices_have_no_graph() {
+    judge(
+        "
+def write(model, start):
+    model.eval()
+    words = []
+    text = start
+    for place in range(100):
+        chances = F.softmax(model(text), dim=-1)
+        word = torch.multinomial(chances, 1)
+        text = torch.cat([text, word])
+        words.append(word)
+    return len(words)
+",
+        &["6 medium eval-mistaken-for-no-grad"],
+    );
+}
+
+#[test]
+fn a_loss_reduced_by_a_function_is_a_number() {
+    judge(
+        "
+for x, y in loader:
+    loss = torch.mean((model(x) - y) ** 2)
+    loss.backward()
+    history.append(loss)
+",
+        &["4 low loss-kept-in-list"],
+    );
+}
+
+#[test]
+fn what_a_loss_function_returns_besides_the_loss_may_be_numbers() {
+    judge(
+        "
+model.eval()
+scores = []
+for x, y in val_loader:
+    loss, score = criterion(model(x), y)
+    scores.append(score)
+",
+        &["4 medium eval-mistaken-for-no-grad"],
+    );
+}
+
+#[test]
+fn a_list_of_states_that_the_model_reads_back_is_needed_for_the_last_one() {
+    judge(
+        "
+def unroll(model, inner, xs, ys):
+    states = [None]
+    for epoch in range(4):
+        for x, y in zip(xs, ys):
+            loss = F.mse_loss(inner(x), y)
+            loss.backward()
+            weights, state = model(loss, states[-1])
+            states.append(state)
+    return weights
+",
+        NOTHING,
+    );
+}
+
+#[test]
+fn a_sum_over_a_list_written_there_has_few_terms() {
+    judge(
+        "
+def both(batch):
+    total = 0
+    for view in [batch, batch.flip(1)]:
+        for turn in range(3):
+            loss = F.mse_loss(model(view), view)
+            loss.backward()
+        total = total + loss
+    return total
+",
+        NOTHING,
+    );
+}
+
+#[test]
+fn a_checkpoint_costs_memory_where_a_gpu_is_used() {
+    // The `else` of `if use_cuda` runs on machines without a GPU.
+    judge(
+        "
+model = nn.Linear(8, 8).to('cuda' if use_cuda else 'cpu')
+if use_cuda:
+    state = torch.load('x.pt', map_location='cuda:1')
+else:
+    state = torch.load('x.pt')
+model.load_state_dict(state)
+",
+        NOTHING,
+    );
+    // A name that is bound again is another model, which is moved later.
+    judge(
+        "
+def main():
+    net = nn.Linear(8, 8).cuda()
+    run_training(net)
+    net = nn.Linear(8, 8)
+    net.load_state_dict(torch.load('x.pt'))
+    net.cuda()
+",
+        NOTHING,
+    );
+    judge(
+        "
+if large:
+    net = nn.Linear(64, 64)
+    net = net.cuda()
+else:
+    net = nn.Linear(8, 8)
+    net.load_state_dict(torch.load('x.pt'))
+    net = net.cuda()
+",
+        NOTHING,
+    );
+    // The first checkpoint is freed before the model is moved.
+    judge(
+        "
+net = nn.Linear(8, 8)
+state = torch.load('a.pt')
+net.load_state_dict(state)
+state = None
+net.cuda()
+",
+        NOTHING,
+    );
+}
+
+#[test]
+fn a_checkpoint_is_followed_to_where_it_is_loaded() {
+    // By another method, or by a function.
+    judge(
+        "
+net = Net().cuda()
+net.load_weights_of_teacher(torch.load('x.pt'))
+",
+        &["2 low load-without-map-location"],
+    );
+    judge(
+        "
+def start(path):
+    net = nn.Linear(8, 8).cuda()
+    weights = torch.load(path)
+    load_weights(net, weights)
+    return net
+",
+        &["3 low load-without-map-location"],
+    );
+    // Under another name, while another function works.
+    judge(
+        "
+def main():
+    model = nn.Linear(8, 8).cuda()
+    saved = torch.load('x.pt')
+    weights = saved['weights']
+    model.load_state_dict(weights)
+    train(model)
+",
+        &["3 medium load-without-map-location"],
+    );
+    // Through a function, while one with another name works.
+    judge(
+        "
+def main():
+    model = nn.Linear(8, 8)
+    saved = torch.load('x.pt')
+    model.load_state_dict(without_prefix(saved))
+    model.cuda()
+    with torch.no_grad():
+        write_features(model)
+
+def write_features(model):
+    for x in loader:
+        write(model(x))
+
+def without_prefix(state):
+    return {name[4:]: state[name] for name in state}
+",
+        &["3 medium load-without-map-location"],
+    );
+    // Only to be saved again.
+    judge(
+        "
+def stop(model, path):
+    model.cuda()
+    best = torch.load(path)
+    torch.save({'state_dict': best['state_dict']}, 'final.pt')
+",
+        &["3 low load-without-map-location"],
+    );
+}
+
+#[test]
+fn generation_carries_graphs_although_the_file_also_trains() {
+    let trains = "
+def train():
+    for x, y in loader:
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+";
+    judge(
+        &format!(
+            "
+def evaluate(decoder, length):
+    hidden = None
+    text = ''
+    for place in range(length):
+        out, hidden = decoder(x, hidden)
+        text += letter(out.argmax().item())
+    print(text)
+{trains}"
+        ),
+        &["5 high hidden-state-not-detached", "5 medium evaluation-with-gradients"],
+    );
+    // `volatile=True` has had no effect since PyTorch 0.4.
+    judge(
+        "
+def sample(net, xs):
+    state = Variable(torch.zeros(8), volatile=True)
+    for x in range(100):
+        out, state = net(xs[x], state)
+    print(out.argmax())
+",
+        &["4 high hidden-state-not-detached"],
+    );
+    // Who calls `decode` of a module may train what it returns.
+    judge(
+        &format!(
+            "
+class Writer(nn.Module):
+    def sample(self, x, state):
+        for place in range(100):
+            x, state = self.decoder(x, state)
+        return x
+{trains}"
+        ),
+        NOTHING,
+    );
+}
+
+#[test]
+fn scripts_that_only_infer_need_no_gradients() {
+    judge(
+        "
+def main():
+    net = nn.Linear(8, 8).cuda()
+    for name in names:
+        image = net(read(name)).detach().cpu().numpy()
+        write(name, image)
+",
+        &["4 medium evaluation-with-gradients"],
+    );
+    // A demonstration of a module.
+    judge(
+        "
+net = nn.Linear(8, 8).cuda()
+for size in sizes:
+    out = net(torch.randn(size))
+    print(out.shape)
+",
+        NOTHING,
+    );
+    // One of several loaders, and one of several models.
+    judge(
+        "
+def accuracy(nets):
+    right = 0
+    for place in range(4):
+        net = nets[place]
+        for x, y in test_loaders[place]:
+            right += (net(x).argmax(1) == y).sum().item()
+    print(right)
+",
+        &["6 medium evaluation-with-gradients"],
+    );
+    // The mode is set around the function that runs the model.
+    judge(
+        "
+def score(images):
+    inception_model.eval()
+    def predict(x):
+        return inception_model(x).detach().cpu().numpy()
+    for batch in loader:
+        print(predict(batch))
+",
+        &["4 medium eval-mistaken-for-no-grad"],
+    );
+    // Whoever calls an object decides about gradients.
+    judge(
+        "
+class Both:
+    def __init__(self, one, other):
+        self.one_net, self.other_net = one, other
+        self.one_net.eval()
+    def __call__(self, x):
+        print(self.one_net(x).argmax())
+",
+        NOTHING,
+    );
+}
+
+#[test]
+fn an_update_in_a_function_is_a_step_of_its_loop() {
+    let update = "
+def update(model, optimizer, batch):
+    loss = model(batch).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+";
+    judge(
+        &format!(
+            "
+for turn in range(1000):
+    update(model, optimizer, play())
+    torch.cuda.empty_cache()
+{update}"
+        ),
+        &["3 low empty-cache-in-loop"],
+    );
+    judge(
+        &format!(
+            "
+for turn in range(1000):
+    optimizer = torch.optim.Adam(model.parameters())
+    update(model, optimizer, play())
+{update}"
+        ),
+        &["2 low optimizer-in-loop"],
+    );
+    // After an error, the next try needs what is released.
+    judge(
+        &format!(
+            "
+while True:
+    try:
+        update(model, optimizer, play())
+    except torch.OutOfMemoryError:
+        failed = True
+    torch.cuda.empty_cache()
+{update}"
+        ),
+        NOTHING,
+    );
+    judge(
+        &format!(
+            "
+for turn in range(1000):
+    update(model, optimizer, play())
+torch.cuda.empty_cache()
+{update}"
+        ),
+        NOTHING,
+    );
+}
