@@ -347,7 +347,8 @@ fn prepare(
         command.env("TRITON_LIBCUDA_PATH", &libraries);
         command.env("TRITON_CACHE_DIR", compiled.join("triton"));
         command.env("TORCHINDUCTOR_CACHE_DIR", compiled.join("torchinductor"));
-        // Inductor starts its workers with a PYTHONPATH of its own making, so there is no emulated GPU in them.
+        // Inductor starts its workers with a PYTHONPATH of its own making, so there is no emulated GPU in
+        // them.
         command.env("TORCHINDUCTOR_COMPILE_THREADS", "1");
         // Users hide real devices this way; emulated devices stay visible.
         if std::env::var("CUDA_VISIBLE_DEVICES").is_ok_and(|devices| matches!(devices.trim(), "" | "-1")) {

@@ -173,7 +173,8 @@ pub fn predict(job: &Job, folder: &RunFolder, once: bool) -> anyhow::Result<Pred
     })
 }
 
-/// Judges a run that did not run out of memory. One that was stopped would have gone on, and what grows with it.
+/// Judges a run that did not run out of memory. One that was stopped would have gone on, and what grows with
+/// it.
 fn verdict(highest: &DevicePeak, recording: &Input, info: &RunInfo, memory: Bytes) -> FitVerdict {
     let left = memory.saturating_sub(highest.total());
     let goes_on = matches!(info.state.exit(), Some(Exit::Stopped(StopReason::Periodic | StopReason::Long)));

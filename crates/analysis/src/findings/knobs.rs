@@ -50,8 +50,8 @@ const MIN_SHARE: f64 = 0.3;
 /// Share of all memory in use that it has to have when an allocation fails: the model is in it as well.
 const MIN_SHARE_AT_OOM: f64 = 0.15;
 
-/// One row per function of a library. `bench/knobs/` has a program for each, which `bench/knobs.py` runs with and
-/// without the setting. The first row that fits counts, from the innermost function of a stack outward.
+/// One row per function of a library. `bench/knobs/` has a program for each, which `bench/knobs.py` runs with
+/// and without the setting. The first row that fits counts, from the innermost function of a stack outward.
 static KNOBS: &[KnobRow] = &[
     KnobRow {
         file: "transformers/trainer",
@@ -176,8 +176,8 @@ static KNOBS: &[KnobRow] = &[
         kinds: PEAKS,
         name: "a trainer of TRL",
         does: "keeps a frozen reference model next to the one it trains",
-        fix: "set `precompute_ref_log_probs=True`, which needs the reference model only before training; with \
-              LoRA the base model is the reference",
+        fix: "set `precompute_ref_log_probs=True`, which needs the reference model only before training; \
+              with LoRA the base model is the reference",
     },
     KnobRow {
         file: "transformers/trainer",
@@ -187,8 +187,8 @@ static KNOBS: &[KnobRow] = &[
         name: "`Trainer` of transformers",
         does: "saves the activations of all layers for `backward()`",
         fix: "set `gradient_checkpointing=True` in `TrainingArguments`, which computes them again in \
-              `backward()`; or a smaller `per_device_train_batch_size` with `gradient_accumulation_steps`, which \
-              `auto_find_batch_size=True` finds",
+              `backward()`; or a smaller `per_device_train_batch_size` with \
+              `gradient_accumulation_steps`, which `auto_find_batch_size=True` finds",
     },
     KnobRow {
         file: "transformers/trainer",
