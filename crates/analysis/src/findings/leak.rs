@@ -3,7 +3,7 @@
 use super::finding::{EvidenceValue, Finding, FindingKind, Severity};
 use super::leak_kind::LeakKind;
 use super::line::NamedSite;
-use crate::run::growth::{GrowingSite, GrowingSites, Trend};
+use crate::run::growth::{GrowingSite, GrowingSites, GrowthClock, Trend};
 use crate::run::holders::Held;
 use crate::run::model::RunModel;
 use crate::trace::modules::ModuleId;
@@ -43,9 +43,10 @@ pub(super) struct LeakFacts {
     severity: Severity,
     trend: Trend,
     outlook: Outlook,
+    clock: GrowthClock,
     /// What is retained at the end.
     bytes: Bytes,
-    /// Bytes per step.
+    /// Bytes per step, or per second without steps.
     pace: f64,
     blocks: u64,
     /// Steps with growth, the step before the first of them, and steps in all.
@@ -57,7 +58,7 @@ pub(super) struct LeakFacts {
     /// Whether memory as a whole does not grow with it.
     is_doubtful: bool,
     room: Room,
-    /// Steps until that is full.
+    /// Steps until that is full, or seconds without steps.
     steps_left: f64,
     /// The line to look at first.
     lines: Vec<LeakLine>,
@@ -89,6 +90,15 @@ impl LeakFacts {
         }
     }
 
+    fn has_steps(&self) -> bool {
+        self.clock == GrowthClock::Steps
+    }
+
+    /// Name of the pace in evidence.
+    fn pace_name(&self) -> &'static str {
+        if self.has_steps() { "bytes_per_step" } else { "bytes_per_second" }
+    }
+
     fn fix(&self) -> String {
         let line = self.lines.first().map_or("that line", |line| line.line.or("that line"));
         let fix = match &self.held {
@@ -106,15 +116,16 @@ impl LeakFacts {
 
 /// Measures all leaks of a run.
 pub(super) fn measure(model: &RunModel<'_>) -> Leaks {
-    let GrowingSites { sites, bounds } = &model.growing_sites;
-    let leaks = clusters(sites).iter().filter_map(|cluster| measure_one(model, cluster, *bounds)).collect();
-    Leaks { leaks, retained: retained(sites.iter(), *bounds) }
+    let GrowingSites { sites, bounds, .. } = &model.growing_sites;
+    let bounds = bounds.len();
+    let leaks = clusters(sites).iter().filter_map(|cluster| measure_one(model, cluster, bounds)).collect();
+    Leaks { leaks, retained: retained(sites.iter(), bounds) }
 }
 
 impl Leaks {
     /// What they had retained at an event.
     pub(super) fn retained_at(&self, model: &RunModel<'_>, event: usize) -> Bytes {
-        let bound = model.device.steps.bounds.partition_point(|&bound| bound <= event);
+        let bound = model.growing_sites.bounds.partition_point(|&bound| bound <= event);
         let at = |bound| self.retained.get(bound).or(self.retained.last());
         Bytes(bound.checked_sub(1).and_then(at).copied().unwrap_or(0))
     }
@@ -125,7 +136,8 @@ fn measure_one(model: &RunModel<'_>, cluster: &SiteCluster<'_>, bounds: usize) -
     let bytes: Bytes = cluster.sites.iter().map(|site| Bytes(site.bytes())).sum();
     let is_growing = cluster.trend == Trend::Growing;
     let is_small = bytes < MIN_STOPPED || share(bytes, history.allocated_peak.bytes) < MIN_STOPPED_SHARE;
-    let pace: f64 = cluster.sites.iter().map(|site| site.pace(bounds)).sum();
+    let per = per_unit(model.growing_sites.clock);
+    let pace: f64 = cluster.sites.iter().map(|site| site.pace(bounds) * per).sum();
     if !is_growing && is_small || pace < MIN_PACE {
         return None;
     }
@@ -159,6 +171,7 @@ fn measure_one(model: &RunModel<'_>, cluster: &SiteCluster<'_>, bounds: usize) -
         severity,
         trend: cluster.trend,
         outlook,
+        clock: model.growing_sites.clock,
         bytes,
         pace,
         blocks: lines.iter().map(|line| line.blocks).sum(),
@@ -176,6 +189,14 @@ fn measure_one(model: &RunModel<'_>, cluster: &SiteCluster<'_>, bounds: usize) -
         held,
         lines,
     })
+}
+
+/// How many of what a pace is measured in (steps, seconds) lie between two bounds, inverted.
+fn per_unit(clock: GrowthClock) -> f64 {
+    match clock {
+        GrowthClock::Steps => 1.0,
+        GrowthClock::Time(seconds) => 1.0 / seconds,
+    }
 }
 
 /// What some growing sites retain together at each bound.
@@ -294,7 +315,7 @@ fn lines(model: &RunModel<'_>, sites: &[&GrowingSite], bounds: usize) -> Vec<Lea
         line.in_backward &= site.in_backward;
         line.has_backward |= site.in_backward;
         line.allocations.extend(&site.allocations);
-        line.pace += site.pace(bounds);
+        line.pace += site.pace(bounds) * per_unit(model.growing_sites.clock);
         line.bytes = line.bytes.saturating_add(site.bytes());
         line.blocks += site.allocations.len() as u64;
         line.follows &= follows;
@@ -345,8 +366,9 @@ pub(super) fn describe(facts: &LeakFacts) -> Finding {
     let site = facts.lines.first().and_then(|line| line.line.frame);
     let reason = reason(facts);
     Finding {
-        bytes_per_step: Some(Bytes(facts.pace.round() as u64)),
-        steps_until_full: (facts.outlook == Outlook::Fills).then_some(facts.steps_left as u64),
+        bytes_per_step: facts.has_steps().then_some(Bytes(facts.pace.round() as u64)),
+        steps_until_full: (facts.outlook == Outlook::Fills && facts.has_steps())
+            .then_some(facts.steps_left as u64),
         trend: Some(facts.trend),
         count: facts.blocks,
         site,
@@ -366,6 +388,9 @@ fn reason(facts: &LeakFacts) -> String {
         (Outlook::Stopped, _) => "it has stopped growing".to_owned(),
         (Outlook::Offset, _) => "memory as a whole does not grow with it".to_owned(),
         (Outlook::Fills, left) if left < 1.0 => format!("it has filled {room}"),
+        (Outlook::Fills, left) if !facts.has_steps() => {
+            format!("at this rate {room} is full in {}", duration(left))
+        }
         (Outlook::Fills, left) if left > LOW_STEPS_LEFT => {
             format!("at this rate {room} lasts for more than a million steps")
         }
@@ -375,8 +400,23 @@ fn reason(facts: &LeakFacts) -> String {
     }
 }
 
+/// A time in the unit that people would use.
+fn duration(seconds: f64) -> String {
+    let (number, unit) = match seconds {
+        seconds if seconds < 120.0 => (seconds, "second"),
+        seconds if seconds < 7_200.0 => (seconds / 60.0, "minute"),
+        seconds if seconds < 172_800.0 => (seconds / 3_600.0, "hour"),
+        seconds => (seconds / 86_400.0, "day"),
+    };
+    counted(number.round() as u64, unit)
+}
+
 fn summary(facts: &LeakFacts) -> String {
     let LeakFacts { bytes, rises, since, steps, .. } = facts;
+    if let GrowthClock::Time(seconds) = facts.clock {
+        let (pace, all) = (Bytes(facts.pace.round() as u64), seconds * *steps as f64);
+        return format!("{pace} per second in another thread, for {}, still growing", duration(all));
+    }
     let since_words = if *since > 1 { format!(" since step {}", since + 1) } else { String::new() };
     if facts.trend == Trend::Stopped {
         return format!("{bytes} accumulated in {rises} steps{since_words} and stayed; it no longer grows");
@@ -393,7 +433,10 @@ fn details(facts: &LeakFacts, reason: &str) -> Vec<String> {
     let each = (facts.blocks as f64 / facts.rises.max(1) as f64).round().max(1.0) as u64;
     let are = if each == 1 { "is" } else { "are" };
     let (blocks, what) = (counted(each, "block"), facts.kind.sentence());
-    let mut details = vec![format!("{blocks} {are} retained each time: {what}")];
+    let mut details = vec![match facts.has_steps() {
+        true => format!("{blocks} {are} retained each time: {what}"),
+        false => format!("{} were retained: {what}", counted(facts.blocks, "block")),
+    }];
     if facts.lines.len() > 1 {
         let named: Vec<String> = facts
             .lines
@@ -447,7 +490,7 @@ fn evidence(facts: &LeakFacts) -> Vec<(&'static str, EvidenceValue)> {
     let line = |line: &LeakLine| {
         let mut record = vec![
             ("bytes", EvidenceValue::Bytes(Bytes(line.bytes))),
-            ("bytes_per_step", EvidenceValue::Bytes(Bytes(line.pace.round() as u64))),
+            (facts.pace_name(), EvidenceValue::Bytes(Bytes(line.pace.round() as u64))),
             ("count", EvidenceValue::Count(line.blocks)),
             ("in_backward", EvidenceValue::Flag(line.in_backward)),
         ];
@@ -458,6 +501,7 @@ fn evidence(facts: &LeakFacts) -> Vec<(&'static str, EvidenceValue)> {
     let stack = facts.lines.first().map_or(StackId::EMPTY, |line| line.stack);
     let mut evidence = vec![
         ("trend", EvidenceValue::Text(facts.trend.name().to_owned())),
+        (facts.pace_name(), EvidenceValue::Bytes(Bytes(facts.pace.round() as u64))),
         ("since_step", EvidenceValue::Count(facts.since as u64)),
         ("steps_with_growth", EvidenceValue::Count(facts.rises as u64)),
         ("of_steps", EvidenceValue::Count(retained.len() as u64 - 1)),
@@ -468,7 +512,8 @@ fn evidence(facts: &LeakFacts) -> Vec<(&'static str, EvidenceValue)> {
     ];
     if facts.trend == Trend::Growing {
         evidence.push(("card_bytes", EvidenceValue::Bytes(facts.room.size)));
-        evidence.push(("steps_until_full", EvidenceValue::Count(facts.steps_left as u64)));
+        let name = if facts.has_steps() { "steps_until_full" } else { "seconds_until_full" };
+        evidence.push((name, EvidenceValue::Count(facts.steps_left as u64)));
     }
     evidence
 }

@@ -79,8 +79,19 @@ impl GrowingSite {
 pub(crate) struct GrowingSites {
     /// Largest first.
     pub(crate) sites: Vec<GrowingSite>,
-    /// Number of bounds that were examined.
-    pub(crate) bounds: usize,
+    /// The bounds that were examined, as events.
+    pub(crate) bounds: Vec<usize>,
+    /// What lies between two of them.
+    pub(crate) clock: GrowthClock,
+}
+
+/// What growth is measured over.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum GrowthClock {
+    /// Steps.
+    Steps,
+    /// Stretches of time, in seconds, for a run without steps.
+    Time(f64),
 }
 
 /// Fewest steps over which growth can be distinguished from warm-up.
@@ -102,6 +113,11 @@ const MAX_LATE_SHARE: f64 = 0.25;
 /// Times the size of the next largest from which a block is a different thing.
 const ONE_OFF_TIMES: i64 = 4;
 
+/// Stretches of time that a run without steps is divided into.
+const STRETCHES: usize = 24;
+/// Shortest such run, in microseconds.
+const MIN_DURATION_US: i64 = 1_000_000;
+
 /// What allocates the blocks of a growing site. Without a stack of its own, blocks are distinguished by size,
 /// and by their module.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -112,13 +128,12 @@ struct GrowthOrigin {
 
 /// Finds the growing sites of a device.
 pub(crate) fn growing_sites(device: &Device<'_>, categories: &Categories) -> GrowingSites {
-    let Device { history, steps, backward, .. } = device;
-    // What is freed after the loop says nothing about the loop.
-    let inner = steps.bounds.partition_point(|&bound| bound < history.len());
-    let bounds = &steps.bounds[..inner];
-    if steps.count() < MIN_STEPS_FOR_LEAK {
-        return GrowingSites { sites: Vec::new(), bounds: inner };
-    }
+    let Device { history, backward, .. } = device;
+    let Some((all, clock)) = bounds(device) else {
+        return GrowingSites { sites: Vec::new(), bounds: Vec::new(), clock: GrowthClock::Steps };
+    };
+    let bounds = all.as_slice();
+    let inner = bounds.len();
     let mut origins: FxHashMap<GrowthOrigin, OriginGrowth> = FxHashMap::default();
     // The first bound that comes after the block's allocation.
     let mut next = 0;
@@ -137,6 +152,11 @@ pub(crate) fn growing_sites(device: &Device<'_>, categories: &Categories) -> Gro
         if categories.of(row) == Category::Workspace {
             continue;
         }
+        // Without steps, a model that is loaded or a long forward pass would look like growth.
+        let is_model = matches!(categories.of(row), Category::Parameter | Category::Buffer);
+        if clock != GrowthClock::Steps && (is_model || !is_of_another_thread(device, allocation.stack)) {
+            continue;
+        }
         let gone =
             allocation.free_event().map_or(inner, |freed| bounds.partition_point(|&bound| bound <= freed));
         let origin = if device.is_in_engine(alloc_event) {
@@ -152,6 +172,9 @@ pub(crate) fn growing_sites(device: &Device<'_>, categories: &Categories) -> Gro
     }
     let mut sites: Vec<GrowingSite> =
         origins.into_iter().filter_map(|(origin, held)| held.judge(origin, inner)).collect();
+    if clock != GrowthClock::Steps {
+        sites.retain(|site| site.trend == Trend::Growing);
+    }
     sites.sort_by(|a, b| {
         b.bytes().cmp(&a.bytes()).then((a.stack, a.module, &a.allocations).cmp(&(
             b.stack,
@@ -159,7 +182,41 @@ pub(crate) fn growing_sites(device: &Device<'_>, categories: &Categories) -> Gro
             &b.allocations,
         )))
     });
-    GrowingSites { sites, bounds: inner }
+    GrowingSites { sites, bounds: all, clock }
+}
+
+/// The bounds between which growth is measured: those of the steps, or of stretches of time where there are none.
+fn bounds(device: &Device<'_>) -> Option<(Vec<usize>, GrowthClock)> {
+    let Device { history, steps, snapshot, .. } = device;
+    if steps.count() >= MIN_STEPS_FOR_LEAK {
+        // What is freed after the loop says nothing about the loop.
+        let inner = steps.bounds.partition_point(|&bound| bound < history.len());
+        return Some((steps.bounds[..inner].to_vec(), GrowthClock::Steps));
+    }
+    let last = history.len().checked_sub(1).filter(|_| steps.count() == 0)?;
+    let time = |event: usize| snapshot.events.get(history.rows.start + event).time_us;
+    let (begin, duration) = (time(0), time(last).checked_sub(time(0))?);
+    if duration < MIN_DURATION_US {
+        return None;
+    }
+    let mut bounds = vec![0];
+    for stretch in 1..STRETCHES as i64 {
+        let ends = begin + duration / STRETCHES as i64 * stretch;
+        let from = bounds.last().copied().unwrap_or(0);
+        bounds.push((from..last).find(|&event| time(event) >= ends).unwrap_or(last));
+    }
+    bounds.push(last);
+    Some((bounds, GrowthClock::Time(duration as f64 / 1e6 / STRETCHES as f64)))
+}
+
+/// Whether a stack begins in a thread that the program started.
+fn is_of_another_thread(device: &Device<'_>, stack: StackId) -> bool {
+    let snapshot = device.snapshot;
+    snapshot.stacks.frames(stack).last().is_some_and(|&id| {
+        let frame = snapshot.stacks.frame(id);
+        let file = snapshot.strings.get(frame.file);
+        file.ends_with("threading.py") && snapshot.strings.get(frame.function) == "_bootstrap"
+    })
 }
 
 /// What one origin holds: changes at the bounds, and the blocks that are left.

@@ -9,6 +9,7 @@
 //!   -x                                   frees `x`
 //!   !x 9GiB train.py:12 <module>         the request fails, with no memory left on the device
 //!   in forward Net.fc                    where the program is from here on; `in` alone is outside of everything
+//!   wait 50                              milliseconds pass
 //!   keep x                               what is called `x` now stays, whatever is called `x` later
 //!   mark                                 a step ends here; `mark without stacks` if a recorder left them out of it
 //!   see parameter fc.weight w            a recorder sees that block `w` is this tensor of the root module `Net`
@@ -50,10 +51,15 @@ struct Writer {
     live: BTreeMap<String, (u64, u64)>,
     place: String,
     allocations: u64,
+    waited_us: i64,
     recording: Recording,
 }
 
 impl Writer {
+    fn now_us(&self) -> i64 {
+        1_000_000 + 10 * self.events.len() as i64 + self.waited_us
+    }
+
     fn count(&self) -> AllocationCounts {
         AllocationCounts(vec![(0, self.allocations)])
     }
@@ -98,9 +104,10 @@ impl Writer {
     fn event(&mut self, line: &str, iteration: i64) {
         let (name, about) = line.split_once(' ').unwrap_or((line, ""));
         match name {
+            "wait" => return self.waited_us += 1000 * about.trim().parse::<i64>().expect("milliseconds"),
             "in" => return self.place = about.trim().to_owned(),
             "mark" => {
-                let time_us = 1_000_000 + 10 * self.events.len() as i64 - 5;
+                let time_us = self.now_us() - 5;
                 let allocations = self.count();
                 let has_stacks = about.trim() != "without stacks";
                 return self.recording.marks.push(StepMark { time_us, allocations, has_stacks });
@@ -179,7 +186,7 @@ impl Writer {
     }
 
     fn push(&mut self, mut event: Value) {
-        event["time_us"] = (1_000_000 + 10 * self.events.len()).into();
+        event["time_us"] = self.now_us().into();
         if !self.place.is_empty() {
             event["user_metadata"] = self.place.as_str().into();
         }

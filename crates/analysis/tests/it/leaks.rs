@@ -359,3 +359,27 @@ fn one_block_that_is_far_larger_than_the_rest_is_not_part_of_the_growth() {
         &["high serve.py:9: 1048576"],
     );
 }
+
+/// A run of two seconds without steps, in which a queue gets longer.
+fn queue(thread: &str) -> String {
+    let put = |name: usize| format!("+item{name} 1MiB {thread} > feed.py:8 produce\nwait 10\n");
+    (0..200).map(put).collect()
+}
+
+#[test]
+fn what_another_thread_piles_up_without_steps_is_a_leak_per_second() {
+    let text = queue("threading.py:1002 _bootstrap > threading.py:1045 _bootstrap_inner");
+    let snapshot = trace(&text.replace("threading.py", "lib/threading.py"));
+    let devices = devices(&snapshot);
+    let found = findings(&RunModel::new(&devices[0]));
+    let leak = found.iter().find(|finding| finding.kind == FindingKind::Leak).expect("a leak");
+    // The segment is reserved a second before the first block.
+    let expected = "99.6 MiB per second in another thread, for 3 seconds, still growing";
+    assert_eq!(leak.summary, expected);
+    assert!(leak.bytes_per_step.is_none() && leak.steps_until_full.is_none());
+}
+
+#[test]
+fn what_the_main_thread_loads_without_steps_is_no_leak() {
+    check(&queue("load.py:3 <module>"), &[]);
+}
