@@ -307,6 +307,32 @@ FEATURES = {
         kept = [torch.zeros(5 << 20, device="cuda") for _ in range(4)]
         assert torch.cuda.memory_reserved() == 80 << 20
     """,
+    "expandable segments that are given back, more often than there is address space": """
+        import os
+        os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+        import torch
+        for _ in range(700):
+            block = torch.empty(64 << 20, dtype=torch.uint8, device="cuda")
+            del block
+            torch.cuda.empty_cache()
+    """,
+    "torch.compile with sizes that change": """
+        import torch
+        layer = torch.nn.Linear(64, 64).cuda()
+        @torch.compile(backend="aot_eager")
+        def loss(x):
+            return layer(x).sum() / x.shape[0] + x.shape[0] * layer(x).mean()
+        for size in (32, 32, 17, 5):
+            loss(torch.randn(size, 64, device="cuda")).backward()
+    """,
+    "operators of a higher order": """
+        import torch
+        from torch.nn.attention.flex_attention import flex_attention
+        x = torch.ones(4, device="cuda")
+        assert torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,)).shape == (4,)
+        query = torch.randn(1, 2, 128, 64, device="cuda")
+        assert flex_attention(query, query, query).shape == query.shape
+    """,
 }
 
 

@@ -20,6 +20,8 @@ pub(crate) struct Memory {
     pinned: BTreeMap<u64, (u64, bool)>,
     /// Start of the next range of virtual memory.
     virtual_next: u64,
+    /// Ranges of virtual memory that were given back, by their start, with their sizes.
+    virtual_free: BTreeMap<u64, u64>,
     /// Physical memory from `cuMemCreate`: device and size by handle.
     pub(crate) physical: BTreeMap<u64, (i32, u64)>,
     pub(crate) next_handle: u64,
@@ -44,6 +46,7 @@ pub(crate) fn memory() -> MutexGuard<'static, Memory> {
                 devices: (0..card().devices).map(|_| DeviceMemory::default()).collect(),
                 pinned: BTreeMap::new(),
                 virtual_next: virtual_range().0,
+                virtual_free: BTreeMap::new(),
                 physical: BTreeMap::new(),
                 next_handle: 1,
             })
@@ -95,16 +98,42 @@ impl Memory {
         self.devices.iter().position(holds).map(|device| device as i32)
     }
 
-    /// Reserves address space without memory.
+    /// Reserves address space without memory: new space as long as there is some, then the lowest range that
+    /// was given back and is large enough.
     pub(crate) fn reserve_virtual(&mut self, size: u64) -> Option<u64> {
+        let size = size.checked_next_multiple_of(VIRTUAL_UNIT)?;
         let at = self.virtual_next;
-        let next = at.checked_add(size.checked_next_multiple_of(1 << 30)?)?;
-        (next <= virtual_range().1).then(|| {
+        let next = at.checked_add(size)?;
+        if next <= virtual_range().1 {
             self.virtual_next = next;
-            at
-        })
+            return Some(at);
+        }
+        let (&at, &free) = self.virtual_free.iter().find(|&(_, &free)| free >= size)?;
+        self.virtual_free.remove(&at);
+        if free > size {
+            self.virtual_free.insert(at + size, free - size);
+        }
+        Some(at)
+    }
+
+    /// Gives reserved address space back.
+    pub(crate) fn free_virtual(&mut self, at: u64, size: u64) {
+        let Some(mut size) = size.checked_next_multiple_of(VIRTUAL_UNIT) else { return };
+        let mut at = at;
+        if let Some(after) = self.virtual_free.remove(&(at + size)) {
+            size += after;
+        }
+        if let Some((&before, &free)) = self.virtual_free.range(..at).next_back()
+            && before + free == at
+        {
+            (at, size) = (before, free + size);
+        }
+        self.virtual_free.insert(at, size);
     }
 }
+
+/// Address ranges are multiples of this, in bytes.
+const VIRTUAL_UNIT: u64 = 1 << 30;
 
 /// Library that takes device memory with its first handle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -48,6 +48,7 @@ driver! {
 
     fn cuMemAddressFree(at: u64, size: usize) -> StatusCode {
         discard(at, size as u64);
+        memory().free_virtual(at, size as u64);
         SUCCESS
     }
 

@@ -33,6 +33,13 @@ def switched(on: bool) -> Iterator[None]:
 
 
 @contextmanager
+def own_keys_off() -> Iterator[None]:
+    """For work of PyTorch that neither key may see."""
+    with _both(False, False):
+        yield
+
+
+@contextmanager
 def own_work() -> Iterator[None]:
     """For work with tensors that neither our handlers nor the program's modes may see."""
     with _both(False, False), torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():

@@ -36,7 +36,7 @@ from ..interpreter.importing import Report, around_import
 from . import counts, operators
 from .counts import Counting
 from .device_memory import DeviceMemory
-from .dispatch_keys import BACKWARD_BELOW, BACKWARD_KEY, BACKWARD_NAME, BELOW, KEY, include, switched
+from .dispatch_keys import BACKWARD_BELOW, BACKWARD_KEY, BACKWARD_NAME, BELOW, KEY, include, own_keys_off, switched
 from .handlers import Handler, Handlers, tensors_in
 from .operators import Operator, Schema
 from .reads import Read
@@ -97,6 +97,8 @@ def install(library: ctypes.CDLL, unknown: int = 0, report: Report | None = None
         _handlers = Handlers(library, unknown)
         Fallback(_handlers).install(report)
         _leave_backward_alone(_handlers.memory)
+        _leave_tracing_alone()
+        _fall_through_higher_order_operators()
         _follow_threads()
 
 
@@ -186,7 +188,7 @@ class Fallback:
             self._register_others()
             return result
 
-        torch.library.Library.define = defined  # type: ignore[method-assign]
+        torch.library.Library.define = defined  # type: ignore[method-assign, assignment]
         torch.ops.load_library = loaded  # type: ignore[method-assign]
 
     def _entry(self, schema: Schema) -> Callable[..., Any]:
@@ -275,6 +277,50 @@ def _leave_backward_alone(memory: DeviceMemory) -> None:
             construct(self, _switching_on(recompute), *args, **kwargs)
 
         frame.__init__ = __init__
+
+
+def _leave_tracing_alone() -> None:
+    """Off while PyTorch traces with tensors that have no memory, which may have symbolic sizes."""
+    mode = torch._subclasses.fake_tensor.FakeTensorMode
+    enter, leave = mode.__enter__, mode.__exit__
+    entered = threading.local()
+
+    @functools.wraps(enter)
+    def __enter__(self: Any) -> Any:
+        result = enter(self)
+        off = own_keys_off()
+        off.__enter__()
+        vars(entered).setdefault("stack", []).append(off)
+        return result
+
+    @functools.wraps(leave)
+    def __exit__(self: Any, *error: Any) -> Any:
+        stack = vars(entered).get("stack")
+        if stack:
+            stack.pop().__exit__(None, None, None)
+        return leave(self, *error)
+
+    mode.__enter__ = __enter__  # type: ignore[method-assign]
+    mode.__exit__ = __exit__  # type: ignore[method-assign]
+
+
+def _fall_through_higher_order_operators() -> None:
+    """`torch.cond`, `flex_attention` and the like look for a kernel of our keys; the operators inside them are seen."""
+    kind = torch._ops.HigherOrderOperator
+    construct = kind.__init__
+
+    def pass_by(operator: Any) -> None:
+        for key in (KEY, BACKWARD_KEY):
+            operator.fallthrough(key)
+
+    @functools.wraps(construct)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        construct(self, *args, **kwargs)  # type: ignore[no-untyped-call]
+        pass_by(self)
+
+    for operator in list(torch._ops._higher_order_ops.values()):
+        pass_by(operator)
+    kind.__init__ = __init__  # type: ignore[method-assign]
 
 
 def _switching_on(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -31,16 +31,24 @@ for x in DataLoader(images, num_workers=4, pin_memory=True):
 };
 
 fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
+    let mut last = None;
     for (facts, call) in checked.calls() {
         // The cheap test first: a file has thousands of calls.
-        if to_gpu(checked, call) && runs_in_worker(checked, facts) {
+        if last != Some(facts.id) && to_gpu(checked, call) && runs_in_worker(checked, facts) {
+            last = Some(facts.id);
+            // Most loaders have no workers: without one in sight this may cost nothing.
+            let (severity, when) = match loaders(checked).next() {
+                Some(_) => (RuleSeverity::Medium, "this runs in the loader's workers: each"),
+                None => (RuleSeverity::Low, "with workers, this runs in them, and each"),
+            };
             found.push(
                 RULE.at(
-                    RuleSeverity::Medium,
+                    severity,
                     call.expr.range,
-                    "this runs in the loader's workers: each creates a CUDA context of hundreds of MiB, \
-                     and holds its prefetched batches on the GPU"
-                        .to_owned(),
+                    format!(
+                        "{when} creates a CUDA context of hundreds of MiB, and holds its prefetched batches on \
+                         the GPU"
+                    ),
                 )
                 .advise(
                     "return it on the CPU, and move the batch in the training loop (`pin_memory=True`, \
@@ -89,14 +97,19 @@ fn is_collate(checked: &Checked<'_, '_, '_>, id: FunctionId, name: &str) -> bool
 
 /// Returns whether every `DataLoader` of the file has no workers, which is the default.
 fn shows_no_workers(checked: &Checked<'_, '_, '_>) -> bool {
-    let loaders: Vec<_> = checked
-        .calls()
-        .filter(|(_, call)| call.path.as_deref().is_some_and(|path| path.ends_with("DataLoader")))
-        .collect();
-    !loaders.is_empty()
-        && loaders.iter().all(|(_, call)| {
+    loaders(checked).next().is_some()
+        && loaders(checked).all(|call| {
             let workers = call.call.keyword("num_workers").map(|keyword| &keyword.value);
             !call.call.hides_arguments()
                 && workers.is_none_or(|workers| workers.is(crate::tree::Literal::Number("0")))
         })
+}
+
+/// Iterates over the calls of `DataLoader` in the file.
+fn loaders<'c, 't, 'a>(
+    checked: &'c Checked<'_, 't, 'a>,
+) -> impl Iterator<Item = &'c CallFact<'t, 'a>> + use<'c, 't, 'a> {
+    let is_loader =
+        |call: &&CallFact<'t, 'a>| call.path.as_deref().is_some_and(|path| path.ends_with("DataLoader"));
+    checked.calls().map(|(_, call)| call).filter(is_loader)
 }
