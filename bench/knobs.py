@@ -46,14 +46,14 @@ def findings(answer: dict) -> list[dict]:
 
 def measure(path: pathlib.Path) -> dict:
     about = ast.get_docstring(ast.parse(path.read_text()))
-    what, _, setting = about.partition(" Setting: ")
+    what, _, setting = about.rstrip(".").partition(" Setting: ")
     off, on = predict(path.stem), predict(path.stem, "on")
     memory = (off["peak_allocated"] + on["peak_allocated"]) // 2 + off["context"]
     small = predict(path.stem, memory=memory)
-    named = [finding for finding in findings(small) if all(word in finding["fix"] for word in words(setting))]
+    named = [finding for finding in findings(small) if word(setting) in finding["fix"]]
     return {
         "what": what,
-        "setting": setting.rstrip("."),
+        "setting": setting,
         "off": off["peak_allocated"],
         "on": on["peak_allocated"],
         "exact": "exact" in (off["confidence"], on["confidence"]),
@@ -62,9 +62,10 @@ def measure(path: pathlib.Path) -> dict:
     }
 
 
-def words(setting: str) -> list[str]:
-    """The names in a setting that an advice has to contain."""
-    return re.findall(r"[a-z]+_[a-z_]+|thresholds|fused|precision|dynamic|device", setting)[:1] or ["loss"]
+def word(setting: str) -> str:
+    """The name in a setting that an advice has to contain: the longest of the first piece of code, or the last word."""
+    code = re.findall(r"`(.*?)`", setting)
+    return max(re.findall(r"\w+", code[0]), key=len) if code else setting.split()[-1]
 
 
 def mib(size: int) -> str:

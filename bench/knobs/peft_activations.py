@@ -1,4 +1,4 @@
-"""LoRA trains few parameters, but keeps the activations of all layers. Setting: gradient checkpointing."""
+"""LoRA trains few parameters, but keeps the activations of all layers. Setting: `model.gradient_checkpointing_enable()`."""
 
 import sys
 

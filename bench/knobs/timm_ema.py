@@ -1,4 +1,4 @@
-"""An average of the weights on the GPU. Setting: `ModelEmaV3(model, device="cpu")`."""
+"""An average of the weights on the GPU. Setting: `device="cpu"` of `ModelEmaV3`."""
 
 import sys
 

@@ -48,7 +48,7 @@ const GATHERED: &[FindingKind] = &[
 /// Share of a finding's bytes that a function has to have.
 const MIN_SHARE: f64 = 0.3;
 /// Share of all memory in use that it has to have when an allocation fails: the model is in it as well.
-const MIN_SHARE_AT_OOM: f64 = 0.15;
+const MIN_SHARE_AT_OOM: f64 = 0.1;
 
 /// One row per function of a library. `bench/knobs/` has a program for each, which `bench/knobs.py` runs with
 /// and without the setting. The first row that fits counts, from the innermost function of a stack outward.
