@@ -25,7 +25,7 @@ def test_saved_and_loaded(predict):
 before = torch.cuda.memory_allocated()
 torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3}, "best.pt")
 assert torch.cuda.memory_allocated() == before
-assert not os.path.exists("best.pt")
+assert os.path.exists("best.pt") and os.path.getsize("best.pt") == 0  # programs look for it
 loaded = torch.load("best.pt")
 assert loaded["epoch"] == 3
 weight = loaded["model"]["0.weight"]
@@ -150,6 +150,42 @@ save_model(model, "m.safetensors")
 load_model(model, "m.safetensors")
 """
     assert run(predict, lines)[1] == {}
+
+
+def test_what_looks_for_the_file(predict):
+    lines = """
+from safetensors import safe_open
+from safetensors.torch import save_file
+save_file({"w": torch.zeros(3, 4, dtype=torch.bfloat16, device="cuda")}, "w.safetensors")
+with safe_open("w.safetensors", framework="pt", device="cuda:0") as file:
+    assert list(file.keys()) == ["w"] and file.get_tensor("w").is_cuda
+    part = file.get_slice("w")
+    assert part.get_shape() == [3, 4] and part.get_dtype() == "BF16" and part[1:].shape == (2, 4)
+torch.save({}, "a.pt")
+os.replace("a.pt", "b.pt")
+assert os.listdir().count("b.pt") == 1 and not os.path.exists("a.pt")
+shutil.copy("b.pt", "c.pt")
+os.remove("b.pt")
+assert os.path.exists("c.pt") and not os.path.exists("b.pt")
+from transformers import LlamaConfig, LlamaForCausalLM
+config = LlamaConfig(hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2, vocab_size=64)
+LlamaForCausalLM(config).save_pretrained("model")
+loaded = LlamaForCausalLM.from_pretrained("model").cuda()
+assert loaded.config.hidden_size == 64
+shutil.rmtree("model")
+"""
+    assert run(predict, lines)[1] == {}
+
+
+def test_nothing_is_left_of_a_run_that_is_stopped(predict):
+    lines = """
+for step in range(50):
+    model(torch.randn(8, 512, device="cuda")).sum().backward()
+    optimizer.step()
+    torch.save({"step": step}, f"step{step}.pt")
+"""
+    predict.result(MODEL + lines, steps="3")
+    assert {path.name for path in predict.folder.iterdir()} <= {"program.py"}
 
 
 def test_others(predict):

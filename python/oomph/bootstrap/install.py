@@ -6,6 +6,7 @@ import ctypes
 import multiprocessing
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,15 +22,16 @@ from .stop_rule import StopRule
 
 
 def install(settings: Settings, library: ctypes.CDLL | None) -> None:
+    at_the_end: list[Callable[[], None]] = []
     if library is not None:
         values.install(library, settings.unknown, settings.report_problem)
         if not settings.keep_files:
-            checkpoint_guard.install(settings.report_problem)
+            at_the_end.append(checkpoint_guard.install(settings.report_problem))
     techniques.install(settings.techniques, settings.report_problem)
-    _record(settings, library)
+    _record(settings, library, at_the_end)
 
 
-def _record(settings: Settings, library: ctypes.CDLL | None) -> None:
+def _record(settings: Settings, library: ctypes.CDLL | None, at_the_end: list[Callable[[], None]]) -> None:
     chosen = history("cuda" if library is not None else settings.device, settings.max_events or MAX_EVENTS)
     # A data loader's worker has tensors on the CPU as well, but they are not what the program is about.
     if chosen.kind == "cpu" and multiprocessing.current_process().daemon:
@@ -38,7 +40,7 @@ def _record(settings: Settings, library: ctypes.CDLL | None) -> None:
         settings.note("device", _why_no_gpu())
     # Values are computed in the middle of the program's own operators.
     chosen.has_own_frames |= library is not None
-    RecordedProcess(settings, library, chosen).recorder.install()
+    RecordedProcess(settings, library, chosen, at_the_end).recorder.install()
 
 
 def _why_no_gpu() -> str:
@@ -53,8 +55,11 @@ def _why_no_gpu() -> str:
 class RecordedProcess:
     """A recorder with the options of `oomph run` or `oomph predict`, and the rule that ends the run."""
 
-    def __init__(self, settings: Settings, library: ctypes.CDLL | None, chosen: History) -> None:
+    def __init__(
+        self, settings: Settings, library: ctypes.CDLL | None, chosen: History, at_the_end: list[Callable[[], None]]
+    ) -> None:
         self.library = library
+        self.at_the_end = at_the_end
         self.stop_rule = StopRule(settings.steps)
         # A run that ends where its steps repeat themselves is a prediction: who holds what is not asked, and would take time.
         is_prediction = settings.steps is None
@@ -72,6 +77,8 @@ class RecordedProcess:
         fields = ("allocated", "reserved", "allocations", "all_requested")
         reason = self.stop_rule.after({field: sum(row[field] for row in rows) for field in fields})
         if reason is not None:
+            for clean_up in self.at_the_end:
+                clean_up()
             self.recorder.end_now(reason)
 
     def _more(self) -> dict[str, Any]:

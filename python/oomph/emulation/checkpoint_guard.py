@@ -5,16 +5,21 @@ their own checkpoints, though: the best one at the end, the last one after a fai
 its path, as its structure with a description in the place of each storage (saved_files.py), and loading that path in the same
 run gives zeros of the same shapes and types on the same devices. A file that the run has not saved is loaded as always.
 
+Where there is no file yet, an empty one stands for what was saved, because programs look for it (`os.path.exists`,
+`from_pretrained`); it is removed at the end. A run that is killed leaves it behind, and nobody takes it for a checkpoint.
+
 Renaming, copying and removing a path that was saved happens in that memory too. A checkpoint that is older than the run
 is not moved, replaced or removed: programs make room for newer ones, and here there are none.
 
-Not guarded: files that the program writes itself (`open`, `pickle`, `numpy`), and `os.path.exists`, which does not see
-what was not written. `torch.jit.save`, `torch.onnx.export` and distributed checkpoints write nothing and remember
-nothing; loading such a distributed checkpoint leaves the tensors as they are.
+Not guarded: files that the program writes itself (`open`, `pickle`, `numpy`). `torch.jit.save`, `torch.onnx.export` and
+distributed checkpoints write nothing and remember nothing; loading such a distributed checkpoint leaves the tensors as they
+are.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import functools
 import inspect
 import os
@@ -29,15 +34,18 @@ from typing import Any
 import torch
 
 from ..interpreter.importing import Report, around_import
-from .saved_files import Saved, SavedTensors
+from .saved_files import OpenedTensors, Saved, SavedTensors
 
 SUFFIXES = (".pt", ".pth", ".pt.tar", ".pth.tar", ".ckpt", ".bin", ".safetensors", ".distcp")
 """What checkpoints are called."""
 
 
-def install(report: Report | None = None) -> None:
-    """Guards checkpoints from now on; failures of ours go to `report`."""
-    Guard().install(report)
+def install(report: Report | None = None) -> Callable[[], None]:
+    """Guards checkpoints from now on; failures of ours go to `report`. Gives what to call at the end of the process."""
+    guard = Guard()
+    guard.install(report)
+    atexit.register(guard.leave_no_trace)
+    return guard.leave_no_trace
 
 
 class Guard:
@@ -46,6 +54,10 @@ class Guard:
         self.saved: dict[str, Saved | SavedTensors] = {}
         self.unwritten: set[str] = set()
         """Paths that were saved and cannot be given back."""
+        self.empty: set[str] = set()
+        """Paths of empty files that stand for what was saved."""
+        self.process = os.getpid()
+        self.remove = os.remove
         self.said: set[str] = set()
 
     def install(self, report: Report | None) -> None:
@@ -53,6 +65,7 @@ class Guard:
         torch.load = self._loading(torch.load)
         torch.jit.save = self._skipping(torch.jit.save, "f", "torch.jit.save")
         torch.onnx.export = self._skipping(torch.onnx.export, "f", "torch.onnx.export")
+        around_import("safetensors", after=self._guard_safe_open, report=report)
         around_import("safetensors.torch", after=self._guard_safetensors, report=report)
         around_import("torch.distributed.checkpoint", after=self._guard_distributed, report=report)
         for package in ("lightning.fabric", "lightning_fabric"):
@@ -116,6 +129,18 @@ class Guard:
         module.save_file = save_file
         module.load_file = load_file
 
+    def _guard_safe_open(self, module: Any) -> None:
+        opening = module.safe_open
+
+        @functools.wraps(opening, updated=())
+        def safe_open(filename: Any, framework: Any = "pt", device: Any = "cpu", *args: Any, **kwargs: Any) -> Any:
+            saved = self.saved.get(_path(filename) or "")
+            if isinstance(saved, SavedTensors):
+                return OpenedTensors(saved, device)
+            return opening(filename, framework, device, *args, **kwargs)
+
+        module.safe_open = safe_open
+
     def _guard_distributed(self, module: Any) -> None:
         module.save = self._skipping(module.save, "checkpoint_id", "torch.distributed.checkpoint.save")
         load = module.load
@@ -163,6 +188,9 @@ class Guard:
             if os.path.isdir(new) and keep:
                 new = os.path.join(new, os.path.basename(old))
             if self._forget(old, new, keep=keep):
+                if not keep:
+                    self._drop_empty(old)
+                self._place_empty(new)
                 return dst if keep else None
             older = [path for path in ((new,) if keep else (old, new)) if self._is_older(path)]
             if older:
@@ -178,6 +206,7 @@ class Guard:
             place = _path(path)
             if place is not None:
                 if self._forget(place):
+                    self._drop_empty(place)
                     return
                 if self._is_older(place):
                     self._say_kept(place)
@@ -195,6 +224,7 @@ class Guard:
                 for saved in [*self.saved, *self.unwritten]:
                     if saved == place or saved.startswith(inside):
                         self._forget(saved)
+                        self._drop_empty(saved)
                 if any(self._is_older(file) for file in _files(place)):
                     self._say_kept(place)
                     return
@@ -207,9 +237,28 @@ class Guard:
         self.unwritten.discard(path)
         try:
             self.saved[path] = describe(obj)
+            self._place_empty(path)
         except Exception as error:  # the program goes on, as it would have
             self.unwritten.add(path)
             print(f"oomph: what was saved as {path} cannot be loaded in this run: {error}", file=sys.stderr)
+
+    def _place_empty(self, path: str) -> None:
+        """Where there is nothing yet and something could be written."""
+        with contextlib.suppress(OSError), open(path, "xb"):
+            self.empty.add(path)
+
+    def _drop_empty(self, path: str) -> None:
+        if path in self.empty:
+            self.empty.discard(path)
+            with contextlib.suppress(OSError):
+                if os.path.getsize(path) == 0:
+                    self.remove(path)
+
+    def leave_no_trace(self) -> None:
+        """Removes what stands for the files that were not written; a forked child leaves that to its parent."""
+        if os.getpid() == self.process:
+            for path in list(self.empty):
+                self._drop_empty(path)
 
     def _forget(self, path: str, new: str | None = None, *, keep: bool = False) -> bool:
         """Whether a path was saved in this run; if so, it is gone from now on, or also or only under a new name."""

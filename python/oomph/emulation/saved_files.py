@@ -17,6 +17,20 @@ from typing import Any, NamedTuple
 import torch
 from torch.serialization import _get_restore_location, location_tag
 
+_SAFETENSORS_NAMES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
 MIN_MAPPED_BYTES = 1 << 20
 """Zeros of at least this size come from anonymous memory maps."""
 
@@ -90,9 +104,55 @@ class SavedTensors:
         return SavedTensors({name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()})
 
     def load(self, device: Any) -> dict[str, torch.Tensor]:
-        return {
-            name: _zeros(_size(shape, dtype)).view(dtype).view(shape).to(device) for name, (shape, dtype) in self.tensors.items()
-        }
+        return {name: self.tensor(name, device) for name in self.tensors}
+
+    def tensor(self, name: str, device: Any) -> torch.Tensor:
+        shape, dtype = self.tensors[name]
+        return _zeros(_size(shape, dtype)).view(dtype).view(shape).to(device)
+
+
+class OpenedTensors:
+    """What `safetensors.safe_open` gives for a file that was not written."""
+
+    def __init__(self, saved: SavedTensors, device: Any) -> None:
+        self._saved = saved
+        self._device = device
+
+    def __enter__(self) -> OpenedTensors:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        return None
+
+    def keys(self) -> list[str]:
+        return sorted(self._saved.tensors)
+
+    offset_keys = keys
+
+    def metadata(self) -> dict[str, str]:
+        return {"format": "pt"}
+
+    def get_tensor(self, name: str) -> torch.Tensor:
+        return self._saved.tensor(name, self._device)
+
+    def get_slice(self, name: str) -> OpenedSlice:
+        return OpenedSlice(self._saved, name, self._device)
+
+
+class OpenedSlice:
+    """A tensor of it that is read when it is indexed."""
+
+    def __init__(self, saved: SavedTensors, name: str, device: Any) -> None:
+        self._saved, self._name, self._device = saved, name, device
+
+    def get_shape(self) -> list[int]:
+        return list(self._saved.tensors[self._name][0])
+
+    def get_dtype(self) -> str:
+        return _SAFETENSORS_NAMES.get(self._saved.tensors[self._name][1], "F32")
+
+    def __getitem__(self, index: Any) -> torch.Tensor:
+        return self._saved.tensor(self._name, self._device)[index]
 
 
 def _size(shape: torch.Size, dtype: torch.dtype) -> int:
