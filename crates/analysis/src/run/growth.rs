@@ -185,7 +185,8 @@ pub(crate) fn growing_sites(device: &Device<'_>, categories: &Categories) -> Gro
     GrowingSites { sites, bounds: all, clock }
 }
 
-/// The bounds between which growth is measured: those of the steps, or of stretches of time where there are none.
+/// The bounds between which growth is measured: those of the steps, or of stretches of time where there are
+/// none.
 fn bounds(device: &Device<'_>) -> Option<(Vec<usize>, GrowthClock)> {
     let Device { history, steps, snapshot, .. } = device;
     if steps.count() >= MIN_STEPS_FOR_LEAK {

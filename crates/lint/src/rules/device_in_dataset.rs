@@ -46,8 +46,8 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                     severity,
                     call.expr.range,
                     format!(
-                        "{when} creates a CUDA context of hundreds of MiB, and holds its prefetched batches on \
-                         the GPU"
+                        "{when} creates a CUDA context of hundreds of MiB, and holds its prefetched \
+                         batches on the GPU"
                     ),
                 )
                 .advise(
