@@ -73,7 +73,6 @@ def test_a_queue_that_another_thread_fills_faster_than_it_is_emptied(findings):
 
 
 def test_what_a_trainer_has_dropped_at_the_end_is_named_by_the_users_own_object(findings):
-    pytest.importorskip("lightning")
     found = findings(
         """
         import logging, warnings
@@ -253,7 +252,6 @@ def test_a_list_has_as_many_references_as_entries(findings):
 
 
 def test_logits_that_a_trainer_gathers_name_the_setting(findings):
-    pytest.importorskip("transformers")
     found = findings(
         """
         import os, warnings

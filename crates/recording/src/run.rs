@@ -282,6 +282,13 @@ pub struct GpuInfo {
     pub limit: Option<Bytes>,
 }
 
+impl GpuInfo {
+    /// Returns the memory that the process may use: its limit, or all of the device's.
+    pub fn usable(&self) -> Option<Bytes> {
+        self.limit.or(self.total)
+    }
+}
+
 #[derive(Deserialize)]
 struct RankFile {
     ended: Option<String>,

@@ -6,7 +6,6 @@ import ctypes
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,16 +21,15 @@ from .stop_rule import StopRule
 
 
 def install(settings: Settings, library: ctypes.CDLL | None) -> None:
-    at_the_end: list[Callable[[], None]] = []
     if library is not None:
         values.install(library, settings.unknown, settings.report_problem)
         if not settings.keep_files:
-            at_the_end.append(checkpoint_guard.install(settings.report_problem))
+            checkpoint_guard.install(settings.report_problem)
     techniques.install(settings.techniques, settings.report_problem)
-    _record(settings, library, at_the_end)
+    _record(settings, library)
 
 
-def _record(settings: Settings, library: ctypes.CDLL | None, at_the_end: list[Callable[[], None]]) -> None:
+def _record(settings: Settings, library: ctypes.CDLL | None) -> None:
     chosen = history("cuda" if library is not None else settings.device, settings.max_events or MAX_EVENTS)
     # A data loader's worker has tensors on the CPU as well, but they are not what the program is about.
     if chosen.kind == "cpu" and multiprocessing.current_process().daemon:
@@ -40,7 +38,7 @@ def _record(settings: Settings, library: ctypes.CDLL | None, at_the_end: list[Ca
         settings.note("device", _why_no_gpu())
     # Values are computed in the middle of the program's own operators.
     chosen.has_own_frames |= library is not None
-    RecordedProcess(settings, library, chosen, at_the_end).recorder.install()
+    RecordedProcess(settings, library, chosen).recorder.install()
 
 
 def _why_no_gpu() -> str:
@@ -55,11 +53,8 @@ def _why_no_gpu() -> str:
 class RecordedProcess:
     """A recorder with the options of `oomph run` or `oomph predict`, and the rule that ends the run."""
 
-    def __init__(
-        self, settings: Settings, library: ctypes.CDLL | None, chosen: History, at_the_end: list[Callable[[], None]]
-    ) -> None:
+    def __init__(self, settings: Settings, library: ctypes.CDLL | None, chosen: History) -> None:
         self.library = library
-        self.at_the_end = at_the_end
         self.stop_rule = StopRule(settings.steps)
         # A run that ends where its steps repeat themselves is a prediction: who holds what is not asked, and would take time.
         is_prediction = settings.steps is None
@@ -77,8 +72,7 @@ class RecordedProcess:
         fields = ("allocated", "reserved", "allocations", "all_requested")
         reason = self.stop_rule.after({field: sum(row[field] for row in rows) for field in fields})
         if reason is not None:
-            for clean_up in self.at_the_end:
-                clean_up()
+            checkpoint_guard.leave_no_trace()
             self.recorder.end_now(reason)
 
     def _more(self) -> dict[str, Any]:

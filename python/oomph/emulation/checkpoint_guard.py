@@ -5,8 +5,8 @@ their own checkpoints, though: the best one at the end, the last one after a fai
 its path, as its structure with a description in the place of each storage (saved_files.py), and loading that path in the same
 run gives zeros of the same shapes and types on the same devices. A file that the run has not saved is loaded as always.
 
-Where there is no file yet, an empty one stands for what was saved, because programs look for it (`os.path.exists`,
-`from_pretrained`); it is removed at the end. A run that is killed leaves it behind, and nobody takes it for a checkpoint.
+If there is no file at that path yet, an empty placeholder is created, because programs look for it (`os.path.exists`,
+`from_pretrained`), and removed at the end. A killed run leaves it behind; an empty file cannot be mistaken for a checkpoint.
 
 Renaming, copying and removing a path that was saved happens in that memory too. A checkpoint that is older than the run
 is not moved, replaced or removed: programs make room for newer ones, and here there are none.
@@ -40,12 +40,21 @@ SUFFIXES = (".pt", ".pth", ".pt.tar", ".pth.tar", ".ckpt", ".bin", ".safetensors
 """What checkpoints are called."""
 
 
-def install(report: Report | None = None) -> Callable[[], None]:
-    """Guards checkpoints from now on; failures of ours go to `report`. Gives what to call at the end of the process."""
-    guard = Guard()
-    guard.install(report)
-    atexit.register(guard.leave_no_trace)
-    return guard.leave_no_trace
+_guard: Guard | None = None
+
+
+def install(report: Report | None = None) -> None:
+    """Guards checkpoints from now on; failures of ours go to `report`."""
+    global _guard
+    _guard = Guard()
+    _guard.install(report)
+    atexit.register(leave_no_trace)
+
+
+def leave_no_trace() -> None:
+    """Removes the placeholders; for a process that ends without its exit handlers."""
+    if _guard is not None:
+        _guard.leave_no_trace()
 
 
 class Guard:
@@ -55,7 +64,7 @@ class Guard:
         self.unwritten: set[str] = set()
         """Paths that were saved and cannot be given back."""
         self.empty: set[str] = set()
-        """Paths of empty files that stand for what was saved."""
+        """Paths of placeholders."""
         self.process = os.getpid()
         self.remove = os.remove
         self.said: set[str] = set()
@@ -255,7 +264,7 @@ class Guard:
                     self.remove(path)
 
     def leave_no_trace(self) -> None:
-        """Removes what stands for the files that were not written; a forked child leaves that to its parent."""
+        """Removes the placeholders; a forked child leaves that to its parent."""
         if os.getpid() == self.process:
             for path in list(self.empty):
                 self._drop_empty(path)

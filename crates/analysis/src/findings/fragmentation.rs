@@ -120,8 +120,7 @@ pub(super) fn measure(model: &RunModel<'_>) -> Option<FragmentationFacts> {
 /// The card, if most of it was never reserved and no allocation failed.
 fn roomy_card(model: &RunModel<'_>) -> Option<Bytes> {
     let history = &model.device.history;
-    let gpu = model.device.recording.gpu(history.device)?;
-    let size = gpu.limit.or(gpu.total)?;
+    let size = model.device.recording.gpu(history.device)?.usable()?;
     let is_roomy = share(history.reserved_peak.bytes, size) < MAX_HARMLESS_SHARE;
     (is_roomy && model.step_peaks.ooms.is_empty()).then_some(size)
 }

@@ -9,7 +9,7 @@ use crate::run::model::RunModel;
 use crate::trace::site::in_package;
 use crate::words::{percent, share};
 use rustc_hash::FxHashMap;
-use snapshot::{Bytes, StackId};
+use snapshot::{Bytes, FrameId, Snapshot, StackId};
 use std::cmp::Reverse;
 
 /// What a library's function does, and the setting that changes it.
@@ -205,18 +205,38 @@ static KNOBS: &[KnobRow] = &[
         category: Some(Category::Activation),
         kinds: PEAKS,
         name: "`Trainer` of Lightning",
-        does: "runs the step in the precision that it is given, float32 unless told otherwise",
+        does: "runs the step in the precision that it is given, float32 by default",
         fix: "set `precision=\"bf16-mixed\"`, or use a smaller batch with `accumulate_grad_batches`",
     },
 ];
 
 /// Adds the setting of a library to each finding whose memory is allocated by one of its functions.
 pub(super) fn add(model: &RunModel<'_>, findings: &mut [Finding]) {
+    let rows = rows_by_frame(model.device.snapshot);
+    if rows.is_empty() {
+        return;
+    }
     for finding in findings {
-        if let Some(found) = explain(model, finding) {
+        if let Some(found) = explain(model, &rows, finding) {
             describe(&found, finding);
         }
     }
+}
+
+/// The rows of the functions of libraries that a snapshot mentions.
+type RowsByFrame = FxHashMap<FrameId, Vec<usize>>;
+
+fn rows_by_frame(snapshot: &Snapshot) -> RowsByFrame {
+    let frames = snapshot.stacks.all_frames().iter().enumerate().filter_map(|(id, frame)| {
+        let file = snapshot.strings.get(frame.file).replace('\\', "/");
+        let (inside, function) = (in_package(&file)?, snapshot.strings.get(frame.function));
+        let is_meant = |row: &KnobRow| {
+            inside.starts_with(row.file) && (row.functions.is_empty() || row.functions.contains(&function))
+        };
+        let rows: Vec<usize> = (0..KNOBS.len()).filter(|&row| is_meant(&KNOBS[row])).collect();
+        (!rows.is_empty()).then_some((FrameId(id as u32), rows))
+    });
+    frames.collect()
 }
 
 /// The row that explains most of a finding's memory.
@@ -226,7 +246,7 @@ struct Explained {
     share: f64,
 }
 
-fn explain(model: &RunModel<'_>, finding: &Finding) -> Option<Explained> {
+fn explain(model: &RunModel<'_>, rows_by_frame: &RowsByFrame, finding: &Finding) -> Option<Explained> {
     let at = position(model, finding)?;
     let is_oom = finding.kind == FindingKind::Oom;
     let mut rows: FxHashMap<(StackId, Category), Option<usize>> = FxHashMap::default();
@@ -234,7 +254,8 @@ fn explain(model: &RunModel<'_>, finding: &Finding) -> Option<Explained> {
     let mut all = Bytes::ZERO;
     let mut count = |stack: StackId, category: Category, size: Bytes| {
         all += size;
-        let find = || row_of(model, stack, category, finding.kind);
+        let frames = model.device.snapshot.stacks.frames(stack);
+        let find = || row_of(rows_by_frame, frames, category, finding.kind);
         if let Some(row) = *rows.entry((stack, category)).or_insert_with(find) {
             bytes[row] += size;
         }
@@ -282,17 +303,10 @@ fn position(model: &RunModel<'_>, finding: &Finding) -> Option<usize> {
 }
 
 /// The row of the innermost function of a stack that has one for this category and kind.
-fn row_of(model: &RunModel<'_>, stack: StackId, category: Category, kind: FindingKind) -> Option<usize> {
-    let snapshot = model.device.snapshot;
-    snapshot.stacks.frames(stack).iter().find_map(|&id| {
-        let frame = snapshot.stacks.frame(id);
-        let file = snapshot.strings.get(frame.file).replace('\\', "/");
-        let (inside, function) = (in_package(&file)?, snapshot.strings.get(frame.function));
-        KNOBS.iter().position(|row| {
-            inside.starts_with(row.file)
-                && (row.functions.is_empty() || row.functions.contains(&function))
-                && row.category.is_none_or(|of| of == category)
-                && row.kinds.contains(&kind)
-        })
-    })
+fn row_of(rows: &RowsByFrame, frames: &[FrameId], category: Category, kind: FindingKind) -> Option<usize> {
+    let fits = |row: usize| {
+        let KnobRow { category: of, kinds, .. } = &KNOBS[row];
+        of.is_none_or(|of| of == category) && kinds.contains(&kind)
+    };
+    frames.iter().find_map(|frame| rows.get(frame)?.iter().copied().find(|&row| fits(row)))
 }

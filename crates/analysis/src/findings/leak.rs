@@ -8,7 +8,7 @@ use crate::run::holders::Held;
 use crate::run::model::RunModel;
 use crate::trace::modules::ModuleId;
 use crate::words::{counted, grouped, listed, percent, share};
-use recording::Label;
+use recording::{GpuInfo, Label};
 use rustc_hash::FxHashMap;
 use snapshot::{Bytes, FrameId, StackId};
 
@@ -346,7 +346,7 @@ impl Room {
         }
         let device = model.device.history.device;
         let card = model.device.recording.gpu(device);
-        if let Some(card) = card.and_then(|card| card.limit.or(card.total)).filter(|&size| size > reserved) {
+        if let Some(card) = card.and_then(GpuInfo::usable).filter(|&size| size > reserved) {
             let taken = model.device.recording.non_pytorch(device);
             let taken = taken.map_or(Bytes::ZERO, |taken| taken.process + taken.others);
             let size = card.saturating_sub(taken).max(reserved);

@@ -183,7 +183,7 @@ impl RunOverview {
             peak: RunPeak::new(view, &history.allocated_peak),
             reserved_peak: RunPeak::new(view, &history.reserved_peak),
             end: RunEnd { allocated: history.end.allocated.0, reserved: history.end.reserved.0 },
-            limit: card.and_then(|card| card.limit.or(card.total)).map(|limit| limit.0),
+            limit: card.and_then(recording::GpuInfo::usable).map(|limit| limit.0),
             steps: RunSteps {
                 source: device.steps.source.name(),
                 bounds: bounds.clone(),
