@@ -22,6 +22,7 @@ mod gpu_models;
 mod notes;
 mod output;
 mod parallel;
+mod phases;
 mod predict;
 mod run_folder;
 mod scratch;
@@ -33,6 +34,7 @@ pub use gpu_models::{GPU_MODELS, GpuModel};
 pub use notes::Notes;
 pub use output::{DEFAULT_FOLDER, OutputFolder, launcher_rank};
 pub use parallel::in_parallel;
+pub use phases::{Phase, ProgramPart};
 pub use predict::{
     DevicePeak, FitVerdict, Prediction, PredictionConfidence, command_text, nothing_recorded, predict,
 };
@@ -52,6 +54,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 /// File name of the CUDA emulator, which is installed next to this program.
 const EMULATOR_LIBRARY: &str = "liboomph_emulator.so";
@@ -115,6 +118,11 @@ pub struct Job {
     pub emulated: Option<EmulatedGpu>,
     /// Number of steps after which the program is stopped.
     pub steps: Option<u32>,
+    /// Time in which a prediction looks for later phases of the program; `None` stops at the first loop that
+    /// repeats.
+    pub time_limit: Option<Duration>,
+    /// Whether a prediction cuts loops short where their iterations repeat.
+    pub cuts_loops: bool,
     /// Largest number of events in the recorded history; `None` is the recorder's default.
     pub max_events: Option<u64>,
     /// Which steps are recorded with stacks.
@@ -161,6 +169,8 @@ impl Job {
             environment: Vec::new(),
             emulated,
             steps,
+            time_limit: None,
+            cuts_loops: true,
             max_events: None,
             detail: RecordingDetail::Auto,
             is_on_cpu: false,
@@ -184,6 +194,8 @@ struct RecorderSettings<'a> {
     max_events: Option<u64>,
     detail: RecordingDetail,
     steps: Option<u32>,
+    time_limit: Option<f64>,
+    cuts_loops: bool,
     techniques: &'a [String],
     unknown: u8,
     is_live: bool,
@@ -318,6 +330,8 @@ fn prepare(
         max_events: job.max_events,
         detail: job.detail,
         steps: job.steps,
+        time_limit: job.time_limit.map(|limit| limit.as_secs_f64()),
+        cuts_loops: job.cuts_loops,
         techniques: &job.techniques,
         unknown: job.emulated.as_ref().map_or(0, |emulated| emulated.unknown),
         is_live: job.is_live,

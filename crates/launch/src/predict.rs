@@ -1,20 +1,17 @@
 //! Predicts whether a program fits on a GPU, by running it on an emulated one.
 
-use crate::{CompletedRun, EmulatedGpu, GpuModel, Job, Notes, OutputFolder, ProgramOutput, RunFolder};
+use crate::phases::{merged, phases};
+use crate::{CompletedRun, EmulatedGpu, GpuModel, Job, Notes, OutputFolder, Phase, ProgramOutput, RunFolder};
 use analysis::words::shown_path;
 use failure::Failure;
 use inputs::{Input, ProgressReporter};
-use recording::{Exit, RunInfo, RunState, StopReason, ValueRead};
+use recording::{EmulationInfo, Exit, LoopInfo, RunInfo, RunState, StopReason, ValueRead};
 use snapshot::{Action, Bytes, History, Snapshot};
 use std::ffi::OsString;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Memory of an emulated GPU on which no program runs out, in bytes.
 const AMPLE_MEMORY_BYTES: u64 = 900 << 30;
-
-/// Remark on a program that was stopped before its end.
-const STOPPED: &str = "the program was stopped: later phases such as evaluation are not covered; \
-                       `--steps all` runs it to the end";
 
 /// Share of the GPU's memory that a program has to leave free; with less, a small difference decides.
 const MIN_SPARE: f64 = 0.03;
@@ -57,6 +54,8 @@ pub struct Prediction {
     pub highest: DevicePeak,
     /// Peaks of all devices of all ranks.
     pub all: Vec<DevicePeak>,
+    /// Phases of the program on the device that needs most; none if it has no loop over a data loader.
+    pub phases: Vec<Phase>,
     /// Recording of the rank with the highest peak; with ample memory if the program does not fit.
     pub recording: Input,
     /// Recording on the GPU itself, if the program does not fit.
@@ -128,6 +127,14 @@ pub fn predict(job: &Job, folder: &RunFolder, once: bool) -> anyhow::Result<Pred
     let first = measure(&done, &job.progress)?;
     let info = first.info.clone();
     if has_failed(&info) {
+        // The program may rely on all of its batches: it compares their number with the size of a dataset, for
+        // example.
+        if info.emulation.loops.iter().any(|of| of.skipped > 0) {
+            (job.progress.say)(
+                "the program failed after a loop was cut short: running it again without that",
+            );
+            return predict(&Job { cuts_loops: false, ..job.clone() }, folder, once);
+        }
         // The program may have failed because of a value that reads as 0: it divides by it, for example.
         if emulated.unknown == 0 && !info.emulation.reads.is_empty() && done.notes.uncovered.is_empty() {
             let other = Job { emulated: Some(EmulatedGpu { unknown: 1, ..emulated.clone() }), ..job.clone() };
@@ -151,10 +158,10 @@ pub fn predict(job: &Job, folder: &RunFolder, once: bool) -> anyhow::Result<Pred
         let differs = (!once).then(|| differs_with_other_values(job, &peaks, ran_out));
         judge_reads(&peaks.info.emulation.reads, differs, &mut confidence);
     }
-    if matches!(info.state.exit(), Some(Exit::Stopped(_))) {
-        confidence.remarks.push(STOPPED.to_owned());
-    }
+    confidence.reasons.extend(loop_doubts(&peaks.info));
+    confidence.remarks.extend(not_covered(&info));
     confidence.remarks.extend(model_remark(&emulated.model).map(str::to_owned));
+    let phases = phases(&peaks.recording, peaks.highest.device, &peaks.info.emulation);
     let RunPeaks { highest, all, recording, .. } = peaks;
     let verdict = match ran_out {
         true => FitVerdict::DoesNotFit,
@@ -164,6 +171,7 @@ pub fn predict(job: &Job, folder: &RunFolder, once: bool) -> anyhow::Result<Pred
         verdict,
         highest,
         all,
+        phases,
         recording,
         failing,
         info,
@@ -177,14 +185,74 @@ pub fn predict(job: &Job, folder: &RunFolder, once: bool) -> anyhow::Result<Pred
 /// it.
 fn verdict(highest: &DevicePeak, recording: &Input, info: &RunInfo, memory: Bytes) -> FitVerdict {
     let left = memory.saturating_sub(highest.total());
-    let goes_on = matches!(info.state.exit(), Some(Exit::Stopped(StopReason::Periodic | StopReason::Long)));
-    if goes_on && let Some(per_step) = growth(recording, highest.device) {
+    let skipped = skipped_growth(&info.emulation);
+    let goes_on = matches!(
+        info.state.exit(),
+        Some(Exit::Stopped(StopReason::Periodic | StopReason::Long | StopReason::TimeLimit))
+    );
+    if (goes_on || skipped > left)
+        && let Some(per_step) = growth(recording, highest.device)
+    {
         let more = left.0 / per_step.0;
         let at_step = info.steps.unwrap_or_default().saturating_add(more).saturating_add(1);
         return FitVerdict::FillsUp { at_step, per_step };
     }
+    let left = left.saturating_sub(skipped);
     let is_tight = (left.0 as f64) < MIN_SPARE * memory.0 as f64;
     if is_tight { FitVerdict::Tight } else { FitVerdict::Fits }
+}
+
+/// Returns the bytes that the skipped iterations of loops would have added.
+fn skipped_growth(emulation: &EmulationInfo) -> Bytes {
+    emulation.loops.iter().map(|of| Bytes(of.growth.saturating_mul(of.skipped))).sum()
+}
+
+/// Returns what loops that were cut short, or steps that never repeated, leave open about the peak.
+fn loop_doubts(info: &RunInfo) -> Vec<String> {
+    let mut doubts = Vec::new();
+    let place = |of: &LoopInfo| {
+        let file = of.file.rsplit('/').next().unwrap_or(&of.file);
+        format!("{file}:{} ({})", of.line, of.library.as_deref().unwrap_or(&of.function))
+    };
+    for of in merged(&info.emulation.loops).0.iter().filter(|of| of.skipped > 0) {
+        if of.growth > 0 {
+            doubts.push(format!(
+                "each iteration of the loop at {} adds {}, and {} of them were skipped: {} more at its end",
+                place(of),
+                Bytes(of.growth),
+                of.skipped,
+                Bytes(of.growth.saturating_mul(of.skipped))
+            ));
+        } else if !of.is_settled {
+            doubts.push(format!(
+                "the iterations of the loop at {} differ in their memory, and not all of them were run",
+                place(of)
+            ));
+        }
+    }
+    if info.state.exit() == Some(Exit::Stopped(StopReason::Long)) {
+        doubts.push("no step repeated the one before: a later step may need more".to_owned());
+    }
+    doubts
+}
+
+/// Returns what of the program was not run, in words.
+fn not_covered(info: &RunInfo) -> Option<String> {
+    const ALL: &str = "`--steps all` runs everything";
+    match info.state.exit() {
+        Some(Exit::Stopped(StopReason::Steps | StopReason::Periodic | StopReason::Long)) => Some(format!(
+            "the program was stopped: what it does after this loop, such as evaluation, is not covered; {ALL}"
+        )),
+        Some(Exit::Stopped(StopReason::TimeLimit)) => Some(format!(
+            "the program was stopped when its time was over: later phases are not covered; `--time-limit` \
+             gives it more, {ALL}"
+        )),
+        _ if info.emulation.loops.iter().any(|of| of.skipped > 0) => Some(format!(
+            "loops were cut short where their iterations repeat: what happens only in later iterations, \
+             such as every 100th, is not covered; {ALL}"
+        )),
+        _ => None,
+    }
 }
 
 /// Returns the bytes that each step adds on a device, by findings that matter.

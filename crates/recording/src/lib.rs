@@ -33,8 +33,8 @@ pub use ranks::{
     unfinished_name,
 };
 pub use run::{
-    DumpReason, EmulationInfo, Exit, GpuInfo, Process, RunInfo, RunState, Shortage, StopReason, ValueRead,
-    is_out_of_memory, own_process,
+    DumpReason, EmulationInfo, Exit, GpuInfo, LoopInfo, Process, RunInfo, RunState, Shortage, StopReason,
+    ValueRead, is_out_of_memory, own_process,
 };
 pub use steps::{NonPytorchMemory, StepCounters, StepLine, StepMark};
 

@@ -31,6 +31,8 @@ pub enum StopReason {
     Periodic,
     /// Many steps ran, and none repeated the one before.
     Long,
+    /// The time limit of a prediction is over.
+    TimeLimit,
 }
 
 /// State of a program, as far as its files tell.
@@ -56,6 +58,7 @@ impl RunState {
             "steps" => Exit::Stopped(StopReason::Steps),
             "periodic" => Exit::Stopped(StopReason::Periodic),
             "long" => Exit::Stopped(StopReason::Long),
+            "time" => Exit::Stopped(StopReason::TimeLimit),
             _ => return RunState::Unknown,
         })
     }
@@ -79,6 +82,7 @@ impl RunState {
             RunState::Exited(Exit::Stopped(StopReason::Steps)) => "steps",
             RunState::Exited(Exit::Stopped(StopReason::Periodic)) => "periodic",
             RunState::Exited(Exit::Stopped(StopReason::Long)) => "long",
+            RunState::Exited(Exit::Stopped(StopReason::TimeLimit)) => "time",
         })
     }
 }
@@ -194,6 +198,35 @@ pub struct EmulationInfo {
     pub uses_inductor: bool,
     /// Non-PyTorch memory of the process, by device ordinal.
     pub non_pytorch: Vec<Option<Bytes>>,
+    /// Loops over data loaders.
+    pub loops: Vec<LoopInfo>,
+    /// When the program entered a loop or left all: time in microseconds, and row of `loops`.
+    pub loop_marks: Vec<(u64, Option<usize>)>,
+}
+
+/// A line that iterates over a data loader. A prediction cuts such loops short where their iterations repeat.
+#[derive(Deserialize, Clone, PartialEq, Eq, Debug)]
+pub struct LoopInfo {
+    /// File of the line.
+    pub file: String,
+    /// Number of the line.
+    pub line: u32,
+    /// Function of the line.
+    pub function: String,
+    /// Function of a library that iterates for the line, as `package: function`.
+    pub library: Option<String>,
+    /// Batches of one run of the loop, if the loader knows.
+    pub batches: Option<u64>,
+    /// Batches of the longest run that were not skipped.
+    pub iterations: u64,
+    /// Number of times the loop ran.
+    pub runs: u64,
+    /// Batches that all runs skipped.
+    pub skipped: u64,
+    /// Whether iterations were repeating where the loop was cut short.
+    pub is_settled: bool,
+    /// Bytes that each iteration was adding where the loop was cut short.
+    pub growth: u64,
 }
 
 /// A line that read a value which only a real GPU computes.
@@ -312,6 +345,10 @@ struct RankFile {
     inductor: bool,
     #[serde(default)]
     devices: Vec<DeviceEntry>,
+    #[serde(default)]
+    loops: Vec<LoopInfo>,
+    #[serde(default)]
+    marks: Vec<(u64, Option<usize>)>,
 }
 
 #[derive(Deserialize)]
@@ -388,6 +425,8 @@ pub(crate) fn parse_rank(bytes: &[u8]) -> Result<(RunInfo, HistoryEnd), FileErro
         has_values: file.values,
         uses_inductor: file.inductor,
         non_pytorch: file.devices.iter().map(|device| device.outside.map(Bytes)).collect(),
+        loops: file.loops,
+        loop_marks: file.marks,
     };
     let word = file.ended.as_deref().unwrap_or_default();
     let run = RunInfo {
@@ -500,6 +539,7 @@ mod tests {
             ("steps", "null", RunState::Exited(Exit::Stopped(StopReason::Steps))),
             ("periodic", "null", RunState::Exited(Exit::Stopped(StopReason::Periodic))),
             ("long", "null", RunState::Exited(Exit::Stopped(StopReason::Long))),
+            ("time", "null", RunState::Exited(Exit::Stopped(StopReason::TimeLimit))),
         ] {
             let json = format!(r#"{{"ended": "{ended}", "exception": {exception}}}"#);
             let run = RunInfo::parse(json.as_bytes()).expect("readable");

@@ -16,6 +16,7 @@ from ..recording.on_leak import OnLeak
 from ..recording.recorder import Options, Recorder
 from ..recording.start import history
 from ..techniques import registry as techniques
+from .loops import Loops
 from .settings import Settings
 from .stop_rule import StopRule
 
@@ -67,22 +68,38 @@ class RecordedProcess:
         )
         self.recorder = Recorder(options, chosen, after_step=self._after_step, more=self._more, problem=settings.report_problem)
         self.recorder.on_leak.append(OnLeak(raises=settings.raise_on_leak))
+        self.loops: Loops | None = None
+        if settings.time_limit is not None and is_prediction:
+            self.loops = Loops(
+                lambda: _sums(chosen.counters()), self._end, settings.time_limit, cuts=settings.cuts_loops
+            )
+            self.loops.install()
 
     def _after_step(self, rows: list[dict[str, int]]) -> None:
-        fields = ("allocated", "reserved", "allocations", "all_requested")
-        reason = self.stop_rule.after({field: sum(row[field] for row in rows) for field in fields})
+        goes_on = self.loops is not None and self.loops.step_ended()
+        reason = self.stop_rule.after(_sums(rows), goes_on=goes_on)
         if reason is not None:
-            checkpoint_guard.leave_no_trace()
-            self.recorder.end_now(reason)
+            self._end(reason)
+
+    def _end(self, reason: str) -> None:
+        checkpoint_guard.leave_no_trace()
+        self.recorder.end_now(reason)
 
     def _more(self) -> dict[str, Any]:
         return {
+            **({} if self.loops is None else self.loops.as_json()),
             "techniques": techniques.applied(),
             "reads": [vars(read) for read in values.reads()],
             "values": values.AVAILABLE,
             "inductor": "torch._inductor.compile_fx" in sys.modules,
             "devices": [] if self.library is None else _outside(self.library),
         }
+
+
+def _sums(rows: list[dict[str, int]]) -> dict[str, int]:
+    """What steps and iterations are compared by: counters of all devices together."""
+    fields = ("allocated", "reserved", "allocations", "all_requested")
+    return {field: sum(row[field] for row in rows) for field in fields}
 
 
 def _outside(library: ctypes.CDLL) -> list[dict[str, int]]:

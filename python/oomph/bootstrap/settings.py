@@ -21,6 +21,10 @@ class Settings:
     """Most events to keep in the history, if not the default."""
     steps: int | None = None
     """Number of steps to stop after; 0 runs to the end; None stops when memory per step repeats."""
+    time_limit: float | None = None
+    """Seconds that a prediction may take to look for later phases (loops.py)."""
+    cuts_loops: bool = False
+    """Whether it cuts loops short for that."""
     detail: str = "auto"
     """Which steps to record with stacks: `auto`, not those that repeat the ones before; `full`, all."""
     techniques: list[str] = field(default_factory=list)

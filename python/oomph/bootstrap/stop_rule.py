@@ -22,11 +22,14 @@ class StopRule:
         self.rows: list[Row] = []
         self.count = 0
 
-    def after(self, row: Row) -> str | None:
-        """Why the run may end after this step."""
+    def after(self, row: Row, *, goes_on: bool) -> str | None:
+        """Why the run may end after this step. `goes_on`: the loop around the step ends by itself, and something may follow."""
         self.count += 1
         if self.limit is not None:
             return "steps" if self.count == self.limit else None
+        if goes_on:
+            self.rows = []
+            return None
         self.rows = [*self.rows[-EQUAL_STEPS_FOR_PERIOD:], row]
         if self.count >= MIN_STEPS and self._repeats():
             return "periodic"

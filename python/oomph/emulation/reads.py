@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
-import sysconfig
 from dataclasses import dataclass
 from types import CodeType, FrameType
 
 import torch
 
-_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from ..interpreter.frames import callers, is_users
+
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__))
-_INSTALLED = tuple(os.path.abspath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
 @dataclass
@@ -33,7 +31,6 @@ class Read:
 class Reads:
     def __init__(self) -> None:
         self._reads: dict[tuple[CodeType | None, int, str, str], Read] = {}
-        self._is_users: dict[str, bool] = {}
 
     def all(self) -> list[Read]:
         return list(self._reads.values())
@@ -52,23 +49,10 @@ class Reads:
 
     def _innermost_of_user(self) -> FrameType | None:
         """The innermost frame of the program; of a package that it uses, if the program is nothing else."""
-        frame: FrameType | None = sys._getframe(1)
         package: FrameType | None = None
-        while frame is not None:
-            file = frame.f_code.co_filename
-            users = self._is_users.get(file)
-            if users is None:
-                users = self._is_users[file] = _is_users(file)
-            if users:
+        for frame in callers():
+            if is_users(frame):
                 return frame
-            if package is None and not file.startswith(("<", _HERE, _TORCH)):
+            if package is None and not frame.f_code.co_filename.startswith(("<", _TORCH)):
                 package = frame
-            frame = frame.f_back
         return package
-
-
-def _is_users(file: str) -> bool:
-    if file.startswith("<"):
-        return file in ("<string>", "<stdin>")
-    path = os.path.abspath(file)
-    return not path.startswith((_HERE, _TORCH, *_INSTALLED)) and "site-packages" not in path

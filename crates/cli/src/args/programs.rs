@@ -65,9 +65,13 @@ pub(crate) struct PredictArgs {
     #[command(flatten)]
     pub(crate) program: ProgramArgs,
 
-    /// Stop after N steps, or `all` to run to the end; default: when memory per step repeats (20 or more)
+    /// Stop after N steps, or `all` to run everything; default: each loop until its memory repeats
     #[arg(long, value_name = "N", value_parser = steps)]
     pub(crate) steps: Option<u32>,
+
+    /// Seconds to look for later phases, such as evaluation, by cutting loops over data loaders short
+    #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) time_limit: u64,
 
     /// The GPU to emulate: a name, or the memory of any GPU
     #[arg(long, value_name = "NAME|SIZE", value_parser = GpuParser, hide_possible_values = true)]

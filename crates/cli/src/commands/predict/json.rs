@@ -5,8 +5,8 @@ use crate::args::ReportArgs;
 use crate::commands::report::json::ReportDocument;
 use crate::terminal::Terminal;
 use inputs::Input;
-use launch::{DevicePeak, FitVerdict, Prediction, Variant};
-use recording::ValueRead;
+use launch::{DevicePeak, FitVerdict, Phase, Prediction, ProgramPart, Variant};
+use recording::{LoopInfo, ValueRead};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -28,6 +28,8 @@ struct PredictReport<'a> {
     /// Values that only a real GPU computes and that the program read.
     reads: &'a [ValueRead],
     devices: Vec<DeviceFigures>,
+    /// Parts of the program in their order, on the device with the highest need.
+    phases: Vec<PhaseReport<'a>>,
     vary: Option<VaryReport<'a>>,
     #[serde(rename = "try")]
     tried: Vec<VariantReport<'a>>,
@@ -49,7 +51,7 @@ struct GpuReport<'a> {
 #[derive(Serialize)]
 struct PredictedSteps {
     count: u64,
-    /// `finished`, `failed`, `steps` (as many as asked for), `periodic` or `long`.
+    /// `finished`, `failed`, `steps` (as many as asked for), `periodic`, `long` or `time`.
     ended: &'static str,
 }
 
@@ -84,6 +86,35 @@ struct DeviceFigures {
     peak_reserved: u64,
     context: u64,
     requests: u64,
+}
+
+/// One part of the program.
+#[derive(Serialize)]
+struct PhaseReport<'a> {
+    /// `set_up`, `loop` (over a data loader) or `between_loops`.
+    part: &'static str,
+    /// The line that iterates.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    site: Option<PhaseSite<'a>>,
+    peak_allocated: u64,
+    peak_reserved: u64,
+}
+
+#[derive(Serialize)]
+struct PhaseSite<'a> {
+    file: &'a str,
+    line: u32,
+    function: &'a str,
+    /// Function of a library that iterates for the line, as `package: function`.
+    library: Option<&'a str>,
+    /// How often the loop ran.
+    runs: u64,
+    /// Batches of the longest run that were not skipped.
+    iterations: u64,
+    /// Batches that one run would have, if the loader knows.
+    batches: Option<u64>,
+    /// Batches that all runs skipped.
+    skipped: u64,
 }
 
 #[derive(Serialize)]
@@ -126,6 +157,7 @@ pub(super) fn print(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyh
         remarks: &sureness.remarks,
         reads: &prediction.info.emulation.reads,
         devices: prediction.all.iter().map(device).collect(),
+        phases: prediction.phases.iter().map(phase).collect(),
         vary: answer.variants.varied.as_ref().map(|varied| VaryReport {
             name: &varied.name,
             largest: varied.largest,
@@ -178,6 +210,28 @@ fn device(figures: &DevicePeak) -> DeviceFigures {
         peak_reserved: figures.reserved.0,
         context: figures.non_pytorch.0,
         requests: figures.requests,
+    }
+}
+
+fn phase(phase: &Phase) -> PhaseReport<'_> {
+    let (part, site) = match &phase.part {
+        ProgramPart::SetUp => ("set_up", None),
+        ProgramPart::Loop(of) => ("loop", Some(phase_site(of))),
+        ProgramPart::BetweenLoops => ("between_loops", None),
+    };
+    PhaseReport { part, site, peak_allocated: phase.allocated.0, peak_reserved: phase.reserved.0 }
+}
+
+fn phase_site(of: &LoopInfo) -> PhaseSite<'_> {
+    PhaseSite {
+        file: &of.file,
+        line: of.line,
+        function: &of.function,
+        library: of.library.as_deref(),
+        runs: of.runs,
+        iterations: of.iterations,
+        batches: of.batches,
+        skipped: of.skipped,
     }
 }
 

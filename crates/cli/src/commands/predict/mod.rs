@@ -9,6 +9,7 @@ use crate::{ExitCode, Host};
 use launch::{
     EmulatedGpu, Job, OutputFolder, Prediction, ProgramOutput, RunFolder, Variants, command_text, predict,
 };
+use std::time::Duration;
 
 pub(crate) fn run(args: &PredictArgs, host: &Host, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     let job = job(args, host);
@@ -42,5 +43,6 @@ fn job(args: &PredictArgs, host: &Host) -> Job {
     let emulated = EmulatedGpu::new(&args.gpu, args.gpu_memory, args.gpus, host);
     let job = Job::new(command, Some(emulated), args.steps, TALK);
     let output = if args.quiet { ProgramOutput::Captured } else { ProgramOutput::Stderr };
-    Job { keep_files: args.keep_files, output, ..job }
+    let time_limit = args.steps.is_none().then(|| Duration::from_secs(args.time_limit));
+    Job { keep_files: args.keep_files, output, time_limit, ..job }
 }

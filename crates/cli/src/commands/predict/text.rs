@@ -7,16 +7,18 @@ use crate::commands::report::text as report_text;
 use crate::terminal::{Style, Terminal};
 use crate::words::paragraph;
 use analysis::Device;
-use analysis::words::{counted, grouped, percent, share};
-use launch::{DevicePeak, FitVerdict, Prediction, ValueSweep, Variant, technique_cost};
+use analysis::words::{counted, grouped, percent, printable, share};
+use launch::{DevicePeak, FitVerdict, Phase, Prediction, ProgramPart, ValueSweep, Variant, technique_cost};
 use recording::{Exit, StopReason};
 use snapshot::Bytes;
 use std::io::Write;
+use unicode_width::UnicodeWidthStr;
 
 pub(crate) fn print(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
     let prediction = &answer.prediction;
     header(answer, terminal)?;
     verdict(answer, terminal)?;
+    phases(&prediction.phases, terminal)?;
     findings(prediction, terminal)?;
     if prediction.all.len() > 1 {
         ranks(&prediction.all, terminal)?;
@@ -60,6 +62,7 @@ fn header(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyhow::Result
         Some(Exit::Stopped(StopReason::Periodic)) => ", then every step repeats the one before",
         Some(Exit::Stopped(StopReason::Steps)) => " as asked",
         Some(Exit::Stopped(StopReason::Long)) => ", then stopped: no step repeated the one before",
+        Some(Exit::Stopped(StopReason::TimeLimit)) => ", then stopped: its time was over",
         Some(Exit::Finished | Exit::OutOfMemory | Exit::Failed | Exit::Killed) | None => "",
     };
     let name = terminal.paint(Style::Bold, &answer.shown);
@@ -140,6 +143,49 @@ fn fits_now(prediction: &Prediction, terminal: &mut Terminal) -> anyhow::Result<
         _ => format!("{total} of {memory} at the peak, {left} ({spare}) to spare{caught}"),
     };
     Ok(writeln!(terminal.out(), " {label}  {text}")?)
+}
+
+/// The phases of the program, with the one that decides.
+fn phases(phases: &[Phase], terminal: &mut Terminal) -> anyhow::Result<()> {
+    let Some(highest) = phases.iter().map(|phase| (phase.reserved, phase.allocated)).max() else {
+        return Ok(());
+    };
+    let title = terminal.paint(Style::Bold, "phases");
+    writeln!(terminal.out(), "\n {title}")?;
+    let names: Vec<String> = phases.iter().map(phase_name).collect();
+    let width = names.iter().map(|name| name.width()).max().unwrap_or(0);
+    let decides = phases.iter().position(|phase| (phase.reserved, phase.allocated) == highest);
+    for (index, (phase, name)) in phases.iter().zip(&names).enumerate() {
+        let Phase { allocated, reserved, .. } = phase;
+        let name = format!("{name}{}", " ".repeat(width - name.width()));
+        let line = format!("   {name}  {allocated:>10} allocated  {reserved:>10} reserved");
+        let line = if decides == Some(index) {
+            format!("{}  ← the peak", terminal.paint(Style::Bold, &line))
+        } else {
+            line
+        };
+        writeln!(terminal.out(), "{line}")?;
+    }
+    Ok(())
+}
+
+fn phase_name(phase: &Phase) -> String {
+    match &phase.part {
+        ProgramPart::SetUp => "set-up".to_owned(),
+        ProgramPart::BetweenLoops => "between and after".to_owned(),
+        ProgramPart::Loop(of) => {
+            let file = printable(of.file.rsplit('/').next().unwrap_or(&of.file));
+            let function = of.library.as_deref().unwrap_or(&of.function);
+            let runs = if of.runs > 1 { format!(", {} times", grouped(of.runs)) } else { String::new() };
+            let batches = match of.batches {
+                Some(batches) if of.skipped > 0 => {
+                    format!("{} of {} iterations", grouped(of.iterations), grouped(batches))
+                }
+                _ => counted(of.iterations, "iteration"),
+            };
+            format!("{file}:{}  {function}  {batches}{runs}", of.line)
+        }
+    }
 }
 
 fn ranks(all: &[DevicePeak], terminal: &mut Terminal) -> anyhow::Result<()> {
