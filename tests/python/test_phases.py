@@ -145,3 +145,36 @@ def test_the_loops_of_a_trainer_have_the_length_that_it_expects(predict: Predict
     answer = predict.answer(program, "--once")
     found = {site["library"]: (site["iterations"], site["batches"], site["runs"]) for site in loops(answer)}
     assert found == {"lightning: training_epoch_loop": (24, 126, 2), "lightning: evaluation_loop": (5, 5, 2)}
+
+
+def test_what_follows_a_loop_without_a_loader_is_covered(predict: Predict) -> None:
+    program = """
+        import torch
+        layer = torch.nn.Linear(512, 512).cuda()
+        optimizer = torch.optim.AdamW(layer.parameters())
+        for step in range(10**7):
+            layer(torch.randn(64, 512, device="cuda")).sum().backward()
+            optimizer.step()
+        with torch.no_grad():
+            for step in range(10):
+                layer(torch.randn(64 << 10, 512, device="cuda"))
+    """
+    answer = predict.answer(program)
+    assert answer["steps"] == {"count": 20, "ended": "finished"}
+    assert answer["peak_allocated"] > 2 * (64 << 10) * 512 * 4
+    assert any("cut short" in remark for remark in answer["remarks"])
+    # A loop with nothing behind it is all there is.
+    answer = predict.answer(program.partition("        with")[0])
+    assert answer["steps"] == {"count": 20, "ended": "periodic"} and answer["remarks"] == []
+
+
+def test_a_loop_that_grows_is_not_left(predict: Predict) -> None:
+    program = """
+        import torch
+        layer, kept = torch.nn.Linear(512, 512).cuda(), []
+        for step in range(10**7):
+            kept.append(layer(torch.randn(64 << 10, 512, device="cuda")).detach())
+        print("end")
+    """
+    answer = predict.answer(program)
+    assert (answer["verdict"], answer["steps"]["ended"]) == ("fills_up", "periodic")

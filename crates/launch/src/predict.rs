@@ -129,7 +129,7 @@ pub fn predict(job: &Job, folder: &RunFolder, once: bool) -> anyhow::Result<Pred
     if has_failed(&info) {
         // The program may rely on all of its batches: it compares their number with the size of a dataset, for
         // example.
-        if info.emulation.loops.iter().any(|of| of.skipped > 0) {
+        if job.cuts_loops && has_cut_loops(&info.emulation) {
             (job.progress.say)(
                 "the program failed after a loop was cut short: running it again without that",
             );
@@ -202,6 +202,10 @@ fn verdict(highest: &DevicePeak, recording: &Input, info: &RunInfo, memory: Byte
     if is_tight { FitVerdict::Tight } else { FitVerdict::Fits }
 }
 
+fn has_cut_loops(emulation: &EmulationInfo) -> bool {
+    emulation.has_left_loop || emulation.loops.iter().any(|of| of.skipped > 0)
+}
+
 /// Returns the bytes that the skipped iterations of loops would have added.
 fn skipped_growth(emulation: &EmulationInfo) -> Bytes {
     emulation.loops.iter().map(|of| Bytes(of.growth.saturating_mul(of.skipped))).sum()
@@ -240,6 +244,7 @@ fn loop_doubts(info: &RunInfo) -> Vec<String> {
 fn not_covered(info: &RunInfo) -> Option<String> {
     const ALL: &str = "`--steps all` runs everything";
     match info.state.exit() {
+        Some(Exit::Stopped(StopReason::Periodic)) if info.emulation.is_covered => None,
         Some(Exit::Stopped(StopReason::Steps | StopReason::Periodic | StopReason::Long)) => Some(format!(
             "the program was stopped: what it does after this loop, such as evaluation, is not covered; {ALL}"
         )),
@@ -247,7 +252,7 @@ fn not_covered(info: &RunInfo) -> Option<String> {
             "the program was stopped when its time was over: later phases are not covered; `--time-limit` \
              gives it more, {ALL}"
         )),
-        _ if info.emulation.loops.iter().any(|of| of.skipped > 0) => Some(format!(
+        _ if has_cut_loops(&info.emulation) => Some(format!(
             "loops were cut short where their iterations repeat: what happens only in later iterations, \
              such as every 100th, is not covered; {ALL}"
         )),

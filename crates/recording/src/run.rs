@@ -202,6 +202,10 @@ pub struct EmulationInfo {
     pub loops: Vec<LoopInfo>,
     /// When the program entered a loop or left all: time in microseconds, and row of `loops`.
     pub loop_marks: Vec<(u64, Option<usize>)>,
+    /// Whether a loop without a data loader was left early.
+    pub has_left_loop: bool,
+    /// Whether the program would have done nothing else after the loop in which it was stopped.
+    pub is_covered: bool,
 }
 
 /// A line that iterates over a data loader. A prediction cuts such loops short where their iterations repeat.
@@ -349,6 +353,10 @@ struct RankFile {
     loops: Vec<LoopInfo>,
     #[serde(default)]
     marks: Vec<(u64, Option<usize>)>,
+    #[serde(default)]
+    left: bool,
+    #[serde(default)]
+    covered: bool,
 }
 
 #[derive(Deserialize)]
@@ -427,6 +435,8 @@ pub(crate) fn parse_rank(bytes: &[u8]) -> Result<(RunInfo, HistoryEnd), FileErro
         non_pytorch: file.devices.iter().map(|device| device.outside.map(Bytes)).collect(),
         loops: file.loops,
         loop_marks: file.marks,
+        has_left_loop: file.left,
+        is_covered: file.covered,
     };
     let word = file.ended.as_deref().unwrap_or_default();
     let run = RunInfo {

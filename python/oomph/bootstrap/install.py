@@ -11,11 +11,13 @@ from typing import Any
 import torch
 
 from ..emulation import checkpoint_guard, values
+from ..interpreter.frames import callers
 from ..recording.history import MAX_EVENTS, History
 from ..recording.on_leak import OnLeak
 from ..recording.recorder import Options, Recorder
 from ..recording.start import history
 from ..techniques import registry as techniques
+from .leaving import Leaving, Outcome
 from .loops import Loops
 from .settings import Settings
 from .stop_rule import StopRule
@@ -69,17 +71,30 @@ class RecordedProcess:
         self.recorder = Recorder(options, chosen, after_step=self._after_step, more=self._more, problem=settings.report_problem)
         self.recorder.on_leak.append(OnLeak(raises=settings.raise_on_leak))
         self.loops: Loops | None = None
+        self.leaving = Leaving(settings.report_problem)
+        self.is_covered = False
+        """Whether the program would have done nothing else after the loop in which it was stopped."""
         if settings.time_limit is not None and is_prediction:
-            self.loops = Loops(
-                lambda: _sums(chosen.counters()), self._end, settings.time_limit, cuts=settings.cuts_loops
-            )
+            self.loops = Loops(lambda: _sums(chosen.counters()), self._end, settings.time_limit, cuts=settings.cuts_loops)
             self.loops.install()
 
     def _after_step(self, rows: list[dict[str, int]]) -> None:
         goes_on = self.loops is not None and self.loops.step_ended()
         reason = self.stop_rule.after(_sums(rows), goes_on=goes_on)
-        if reason is not None:
-            self._end(reason)
+        if reason is None or (reason == "periodic" and self._goes_on()):
+            return
+        self._end(reason)
+
+    def _goes_on(self) -> bool:
+        """In a loop that repeats itself: whether something else may follow."""
+        # Where memory grows, the loop itself decides: how many steps it has left is not known.
+        if self.loops is None or self.loops.is_over() or self.stop_rule.is_growing():
+            return False
+        outcome = self.leaving.leave(callers()) if self.loops.cuts else Outcome.CANNOT
+        if outcome is Outcome.LEAVES:
+            self.loops.left()
+        self.is_covered = outcome is Outcome.NOTHING_FOLLOWS
+        return not self.is_covered
 
     def _end(self, reason: str) -> None:
         checkpoint_guard.leave_no_trace()
@@ -88,6 +103,8 @@ class RecordedProcess:
     def _more(self) -> dict[str, Any]:
         return {
             **({} if self.loops is None else self.loops.as_json()),
+            "left": self.leaving.has_left,
+            "covered": self.is_covered,
             "techniques": techniques.applied(),
             "reads": [vars(read) for read in values.reads()],
             "values": values.AVAILABLE,

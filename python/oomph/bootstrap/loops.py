@@ -32,6 +32,8 @@ FIXED_ITERATIONS = 24
 """Iterations of a loop whose number of batches is known to others: a trainer, or the other processes of a job."""
 MAX_ITERATIONS = 200
 """Iterations after which a loop is cut short although no two of them were equal."""
+MAX_RUNS = 12
+"""Runs of a loop after which the loop around it may be left as well."""
 MAX_PERIOD = 32
 """Longest period of a loop, in iterations: a program may accumulate gradients over that many."""
 SHARE_OF_TIME = 0.25
@@ -200,12 +202,13 @@ class Loops:
         return time.monotonic() > self._ends_at
 
     def step_ended(self) -> bool:
-        """Whether the step belongs to a loop over a data loader, which ends by itself."""
+        """Whether the step belongs to a loop over a data loader, which ends by itself. One that begins again and again may be
+        inside of a loop that does not."""
         self._drop_abandoned()
         for _, run in self._active:
             run.has_steps = True
         is_in_loop, self._is_in_step = self._is_in_step, False
-        return is_in_loop
+        return is_in_loop and all(run.loop is None or run.loop.runs <= MAX_RUNS for _, run in self._active)
 
     def before_batch(self, iterator: Any, run: LoopRun) -> None:
         self._is_in_step = True
@@ -222,6 +225,10 @@ class Loops:
         self._mark()
         if self.is_over() and time.monotonic() > self._ends_at + SHARE_OF_TIME * self.seconds:
             self._stop("time")
+
+    def left(self) -> None:
+        """The program is about to leave a loop around the active ones."""
+        self._active = []
 
     def ended(self, run: LoopRun) -> None:
         self._active = [(iterator, active) for iterator, active in self._active if active is not run]

@@ -35,6 +35,10 @@ class StopRule:
             return "periodic"
         return "long" if self.count >= MAX_STEPS else None
 
+    def is_growing(self) -> bool:
+        """Whether the last step left more behind than the one before."""
+        return len(self.rows) > 1 and self.rows[-1]["allocated"] > self.rows[-2]["allocated"]
+
     def _repeats(self) -> bool:
         """Whether the last steps made the same requests and left the same amount behind."""
         changes = [{key: b[key] - a[key] for key in a} for a, b in itertools.pairwise(self.rows)]
