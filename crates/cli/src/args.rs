@@ -34,7 +34,7 @@ pub(crate) use doctor::DoctorArgs;
 pub(crate) use explain::ExplainArgs;
 pub(crate) use export::ExportArgs;
 pub(crate) use exporter::ExporterArgs;
-pub(crate) use generate::{CompletionsArgs, ManArgs};
+pub(crate) use generate::{CompletionsArgs, JsonCommand, ManArgs, SchemaArgs};
 pub use gpu::gpu_memory;
 pub(crate) use holders::HoldersArgs;
 pub(crate) use lint::{LintArgs, LintFormat};
@@ -122,6 +122,9 @@ pub(crate) enum Command {
     /// Print the manual page
     #[command(after_help = "Example:\n  oomph man > ~/.local/share/man/man1/oomph.1")]
     Man(ManArgs),
+    /// Print the JSON schema of what a command prints with `--json`
+    #[command(after_help = "Examples:\n  oomph schema\n  oomph schema report > report.schema.json")]
+    Schema(SchemaArgs),
 }
 
 /// What INPUT may be, in the help of every command that takes one.
