@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Writes the pages that come from the program itself: docs/reference/cli.md, from `oomph COMMAND --help`.
+"""Writes the pages that come from the program itself: docs/reference/cli.md, from `oomph COMMAND --help`, and the JSON
+schemas docs/reference/schemas/COMMAND.json, from `oomph schema COMMAND`.
 
-    python docs/generate.py             writes it
-    python docs/generate.py --check     exits with 1 if the committed page differs
+    python docs/generate.py             writes them
+    python docs/generate.py --check     exits with 1 if a committed file differs
 
 The environment variable OOMPH names the program; default: target/debug/oomph. (docs/reference/rules.md comes from
 `oomph rule --markdown --all`; a test compares it.)
@@ -18,6 +19,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 OOMPH = pathlib.Path(os.environ.get("OOMPH", ROOT / "target/debug/oomph")).absolute()
 PAGE = ROOT / "docs/reference/cli.md"
+SCHEMAS = ROOT / "docs/reference/schemas"
 WIDTH = "100"
 
 HEAD = """# Command line
@@ -29,13 +31,16 @@ command is for.
 """
 
 
-def help_of(*command: str) -> str:
-    """The help text, as wide as on a terminal of `WIDTH` columns."""
+def printed(*arguments: str) -> str:
+    """Standard output, as wide as on a terminal of `WIDTH` columns."""
     env = {**os.environ, "COLUMNS": WIDTH, "NO_COLOR": "1"}
-    done = subprocess.run(
-        [OOMPH, *command, "--help"], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True
-    )
-    return "\n".join(line.rstrip() for line in done.stdout.rstrip().splitlines())
+    return subprocess.run(
+        [OOMPH, *arguments], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True
+    ).stdout
+
+
+def help_of(*command: str) -> str:
+    return "\n".join(line.rstrip() for line in printed(*command, "--help").rstrip().splitlines())
 
 
 def commands(overview: str) -> list[str]:
@@ -50,17 +55,29 @@ def page() -> str:
     return "\n".join(parts)
 
 
+def generated() -> dict[pathlib.Path, str]:
+    """Every file with its text."""
+    schemas = {SCHEMAS / f"{name}.json": printed("schema", name) for name in printed("schema").split()}
+    return {PAGE: page(), **schemas}
+
+
 def main() -> int:
-    new = page()
-    if sys.argv[1:] == ["--check"]:
-        old = PAGE.read_text() if PAGE.exists() else ""
-        differences = difflib.unified_diff(old.splitlines(), new.splitlines(), "committed", "oomph --help", lineterm="")
+    files = generated()
+    if sys.argv[1:] != ["--check"]:
+        SCHEMAS.mkdir(exist_ok=True)
+        for path, text in files.items():
+            path.write_text(text)
+        return 0
+    wrong = sorted(path for path in SCHEMAS.glob("*") if path not in files)
+    for path, new in files.items():
+        old = path.read_text() if path.exists() else ""
+        differences = difflib.unified_diff(old.splitlines(), new.splitlines(), "committed", "generated", lineterm="")
         print("\n".join(differences), end="")
         if old != new:
-            print(f"\n{PAGE.relative_to(ROOT)} is not current: run docs/generate.py", file=sys.stderr)
-        return int(old != new)
-    PAGE.write_text(new)
-    return 0
+            wrong.append(path)
+    for path in wrong:
+        print(f"\n{path.relative_to(ROOT)} is not current: run docs/generate.py", file=sys.stderr)
+    return int(bool(wrong))
 
 
 if __name__ == "__main__":

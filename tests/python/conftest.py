@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import pytest
 
 from forking import ONE_THREAD, ForkingPython
+from schemas import parsed
 
 # pytest-xdist sets it; what oomph prints to a pipe follows it.
 os.environ.pop("COLUMNS", None)
@@ -64,14 +65,14 @@ class Predict:
         options = ("--gpu", "h200", "--steps", steps, "--once", "--json", "--python", FORKING_PYTHON.emulated, *options)
         done = self.run("predict", *options, "--", str(script), *map(str, arguments))
         assert done.returncode == 0, done.stderr
-        return Result(json.loads(done.stdout), done.stderr)
+        return Result(parsed("predict", done.stdout), done.stderr)
 
     def answer(self, program: str, *options: str, gpu: str = "h200", env: dict[str, str] | None = None) -> dict:
         """The JSON answer about a program that is expected to run."""
         self.write(program)
         done = self.run("predict", "--gpu", gpu, "--python", FORKING_PYTHON.emulated, "--json", *options, "train.py", env=env)
         assert done.returncode in (0, 1), done.stderr
-        answer = json.loads(done.stdout)
+        answer = parsed("predict", done.stdout)
         assert done.returncode == int(not answer["fits"])
         return answer
 

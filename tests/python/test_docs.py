@@ -95,7 +95,7 @@ def test_the_program_of_the_tutorial_is_the_example() -> None:
     assert page.partition("```python\n")[2].partition("```")[0] == (ROOT / "examples/validate_leak.py").read_text()
 
 
-def test_the_page_of_the_command_line_is_current() -> None:
+def test_the_page_of_the_command_line_and_the_schemas_are_current() -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "docs/generate.py", "--check"],
         env={**os.environ, "OOMPH": str(OOMPH)},

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from conftest import FORKING_PYTHON, MODEL, OOMPH
+from schemas import parsed
 
 PROGRAM = (
     MODEL
@@ -98,7 +99,7 @@ class Running:
         """What one look says of the only device."""
         done = self.watch("--once", "--json", *arguments)
         assert done.returncode == 0, done.stderr
-        (device,) = json.loads(done.stdout)["devices"]
+        (device,) = parsed("watch", done.stdout)["devices"]
         return device
 
 

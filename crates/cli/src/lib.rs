@@ -71,6 +71,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, host: &Host) -> ExitCo
         Command::Doctor(args) => commands::doctor::run(args, host, &mut terminal),
         Command::Completions(args) => commands::generate::completions(args, &mut terminal),
         Command::Man(args) => commands::generate::man(args, &mut terminal),
+        Command::Schema(args) => commands::generate::schema(args, &mut terminal),
     };
     match result.and_then(|code| terminal.flush().map(|()| code)) {
         Ok(code) => code,

@@ -20,12 +20,11 @@ use inputs::ProgressReporter;
 use interpreter::Interpreter;
 use launch::Host;
 use live::Driver;
-use serde::Serialize;
 use snapshot::Bytes;
 use std::path::Path;
 
 /// One thing that was looked at.
-#[derive(Clone, PartialEq, Serialize, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Check {
     /// What it is about: `python`, `torch`, `driver`, …
     pub name: &'static str,
@@ -34,13 +33,11 @@ pub struct Check {
     /// What was found.
     pub found: String,
     /// What to do about it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
 
 /// How something is.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize, Debug)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CheckState {
     /// As it should be.
     Ok,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from types import CodeType, FrameType
-from typing import Any, Optional
+from typing import Any, TypeAlias
 
 from ..interpreter.frames import is_users
 
@@ -22,7 +22,7 @@ MAX_TIMES = 3
 """How often one loop is left alone. Then the loop around it is left as well, which repeats it."""
 
 
-Target = Optional[tuple[int, ...]]
+Target: TypeAlias = "tuple[int, ...] | None"
 
 _SIMPLE = (ast.Assign, ast.AugAssign, ast.Expr, ast.Assert, ast.Delete, ast.Import, ast.ImportFrom, ast.Raise, ast.Return)
 
@@ -89,7 +89,7 @@ class Leaving:
                 # Otherwise the program has left the loop by itself.
                 if event == "line" and traced.f_lineno in beginnings:
                     for line in loop.target or ():
-                        traced.f_lineno = line
+                        traced.f_lineno = line  # type: ignore[misc]
                     self.has_left = True
             except ValueError as error:
                 self._report(f"the loop at line {loop.line} cannot be left: {error}")
@@ -132,9 +132,10 @@ def _body_of(code: CodeType, module: dict[str, Any]) -> list[ast.stmt] | None:
     if code.co_name == "<module>":
         return tree.body
     for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == code.co_name:
-            if code.co_firstlineno in (node.lineno, *(decorator.lineno for decorator in node.decorator_list)):
-                return node.body
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or node.name != code.co_name:
+            continue
+        if code.co_firstlineno in (node.lineno, *(decorator.lineno for decorator in node.decorator_list)):
+            return node.body
     return None
 
 

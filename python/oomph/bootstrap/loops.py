@@ -308,7 +308,8 @@ class _ShortIterator:
     def _last(self) -> Any:
         """The last batch, if the sampler comes to it soon."""
         ends_at, last = time.monotonic() + MAX_SECONDS_TO_LAST, None
-        for last in self._inner:
+        for batch in self._inner:
+            last = batch
             if time.monotonic() > ends_at:
                 return None
         return last

@@ -5,6 +5,7 @@ pub(crate) mod bundle;
 pub(crate) mod check;
 pub(crate) mod diff;
 pub(crate) mod doctor;
+mod document;
 pub(crate) mod explain;
 pub(crate) mod export;
 pub(crate) mod exporter;

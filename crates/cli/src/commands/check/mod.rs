@@ -1,7 +1,7 @@
 //! `oomph check`: a budget for memory, kept or broken.
 
 mod github;
-mod json;
+pub(super) mod json;
 mod junit;
 mod text;
 

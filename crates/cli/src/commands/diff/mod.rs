@@ -1,16 +1,14 @@
 //! `oomph diff A B`: what has changed from one run to another.
 
-mod json;
+pub(super) mod json;
 mod text;
 
 use crate::ExitCode;
 use crate::args::DiffArgs;
-use crate::commands::report;
+use crate::commands::{document, report};
 use crate::terminal::{Failure, Terminal, shown_path};
 use analysis::words::counted;
 use analysis::{DeviceSummary, RenamedFile, comparison_doubts, follow_renames};
-use serde_json::{Value, json};
-use std::io::Write;
 
 pub(crate) fn run(args: &DiffArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     let side = |path| report::summaries(std::slice::from_ref(path));
@@ -41,9 +39,7 @@ pub(crate) fn show(
     }
     let followed: Vec<DevicePair> = before.iter().zip(after).map(DevicePair::new).collect();
     if args.json {
-        let pairs: Vec<Value> = followed.iter().map(|pair| json::pair(pair, args.top)).collect();
-        serde_json::to_writer_pretty(terminal.out(), &json!({ "version": 1, "pairs": pairs }))?;
-        writeln!(terminal.out())?;
+        document::print_sorted(&json::DiffDocument::new(&followed, args.top), terminal)?;
         return Ok(0);
     }
     text::print(&followed, args.top, terminal)?;

@@ -2,88 +2,220 @@
 //! that the message does not give are absent.
 
 use super::ExplainedLog;
-use crate::terminal::Terminal;
-use analysis::messages::{Message, NextCommand, Numbers};
-use serde_json::{Map, Value, json};
+use analysis::messages::{Message, NextCommand, Numbers, OtherProcess, TracebackSite};
+use schemars::JsonSchema;
+use serde::Serialize;
 use snapshot::Bytes;
-use std::io::Write;
+use std::collections::BTreeMap;
 
-pub(super) fn print(explained: &ExplainedLog, terminal: &mut Terminal) -> anyhow::Result<()> {
-    let messages: Vec<Value> = explained.messages.iter().map(message).collect();
-    let mut report = json!({ "version": 1, "messages": messages });
-    if explained.more > 0 {
-        report["more"] = json!(explained.more);
-    }
-    serde_json::to_writer_pretty(terminal.out(), &report)?;
-    Ok(writeln!(terminal.out())?)
+/// The out-of-memory messages of a log.
+#[derive(Serialize, JsonSchema)]
+pub(in crate::commands) struct ExplainDocument {
+    /// Version of the format.
+    version: u32,
+    /// Messages, in the order of the log; empty if there are none.
+    messages: Vec<MessageReport>,
+    /// Number of further messages, of which there were too many to keep.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    more: Option<u64>,
 }
 
-fn message(message: &Message) -> Value {
-    let verdict = message.explain();
-    let command = |step: &NextCommand| json!({ "command": step.command, "why": step.why });
-    let commands: Vec<Value> = verdict.steps.iter().map(command).collect();
-    let mut report = json!({
-        "generation": message.kind.name(),
-        "backend": message.backend.name(),
-        "cause": verdict.cause.name(),
-        "summary": verdict.summary,
-        "details": verdict.details,
-        "unknowns": verdict.unknowns,
-        "fix": verdict.fix,
-        "numbers": numbers(&message.numbers),
-        "line": message.line(),
-        "lines": message.lines,
-        "count": message.count,
-        "next": verdict.steps.first().map(|step| &step.command),
-        "commands": commands,
-    });
-    let parts: Vec<Value> = message
-        .parts()
-        .iter()
-        .map(|share| json!({ "name": share.part.name(), "bytes": share.bytes.0 }))
-        .collect();
-    let site = message.site.as_ref().map(
-        |site| json!({ "file": site.file, "line": site.line, "function": site.function, "code": site.code }),
-    );
-    let optional = [
-        ("device", message.device.map(Value::from)),
-        ("rank", message.rank.map(Value::from)),
-        ("also", verdict.also.map(|cause| Value::from(cause.name()))),
-        ("parts", (!parts.is_empty()).then(|| Value::from(parts))),
-        ("site", site),
-    ];
-    for (name, value) in optional {
-        if let Some(value) = value {
-            report[name] = value;
+/// One out-of-memory message.
+#[derive(Serialize, JsonSchema)]
+struct MessageReport {
+    /// Program that prints such messages, and from which release on, such as `torch-2.1`.
+    generation: &'static str,
+    /// What ran out of memory: `cuda`, `hip`, `xpu`, `mps`, `npu`, `host` or `other`.
+    backend: &'static str,
+    /// `capacity`, `fragmentation`, `other_process`, `limit`, `host_memory`, `not_pytorch` or `unknown`.
+    cause: &'static str,
+    /// What happened and why, in one sentence.
+    summary: String,
+    /// What else the numbers show, as sentences.
+    details: Vec<String>,
+    /// What the message does not show, as sentences.
+    unknowns: Vec<String>,
+    /// What to change.
+    fix: String,
+    /// Numbers of the message.
+    numbers: NumbersReport,
+    /// Line of the log on which it first begins, from 1.
+    line: u64,
+    /// Lines of the log on which it begins, at most 100.
+    lines: Vec<u64>,
+    /// How often it was printed.
+    count: u64,
+    /// Command to run next; `null` if there is none.
+    next: Option<String>,
+    /// Commands to run next, the first one first.
+    commands: Vec<CommandReport>,
+    /// Device ordinal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device: Option<u32>,
+    /// Rank that printed it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rank: Option<u32>,
+    /// Second cause that the numbers show.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    also: Option<&'static str>,
+    /// Parts of the device's memory.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    parts: Vec<PartReport>,
+    /// Innermost line of the user's code in the traceback above it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    site: Option<TracebackLine>,
+}
+
+/// A command to run next.
+#[derive(Serialize, JsonSchema)]
+struct CommandReport {
+    /// Command line.
+    command: String,
+    /// What it shows.
+    why: &'static str,
+}
+
+/// A part of the device's memory.
+#[derive(Serialize, JsonSchema)]
+struct PartReport {
+    /// What uses it.
+    name: &'static str,
+    /// Number of bytes.
+    bytes: u64,
+}
+
+/// A line of a traceback.
+#[derive(Serialize, JsonSchema)]
+struct TracebackLine {
+    /// Path of the file, or the name of a notebook's cell.
+    file: String,
+    /// Line number, from 1.
+    line: u64,
+    /// Name of the function, `<module>` outside of one.
+    function: String,
+    /// Text of the line; `null` if the traceback does not have it.
+    code: Option<String>,
+}
+
+/// Numbers of a message. Those that it does not contain are absent.
+#[derive(Serialize, JsonSchema)]
+struct NumbersReport {
+    /// Bytes of the request that failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    requested: Option<u64>,
+    /// Total bytes of the device or machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total: Option<u64>,
+    /// Free bytes of the device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    free: Option<u64>,
+    /// Bytes of PyTorch's tensors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    allocated: Option<u64>,
+    /// Bytes that PyTorch's allocator holds, with and without tensors in them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reserved: Option<u64>,
+    /// Bytes that PyTorch's allocator holds without tensors in them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reserved_unallocated: Option<u64>,
+    /// Bytes of `allocated` in private pools of CUDA graphs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    private_pools: Option<u64>,
+    /// Bytes that the process was allowed to have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<u64>,
+    /// Bytes of the device that this process has, as the driver counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    this_process: Option<u64>,
+    /// Bytes that MPS counts in addition to its own allocations.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    other_allocations: Option<u64>,
+    /// Resident bytes of a process that was killed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resident: Option<u64>,
+    /// Bytes in use of `total` or `limit`, counted by another program than PyTorch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    used: Option<u64>,
+    /// Other processes that the message lists.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    others: Vec<OtherProcessReport>,
+    /// Numbers that are not sizes of memory, by name.
+    #[serde(flatten)]
+    #[schemars(with = "BTreeMap<String, u64>")]
+    more: BTreeMap<&'static str, u64>,
+}
+
+/// A process that a message lists.
+#[derive(Serialize, JsonSchema)]
+struct OtherProcessReport {
+    /// Process ID.
+    pid: u64,
+    /// Bytes of the device that it has; absent if the driver did not know.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
+}
+
+impl ExplainDocument {
+    pub(super) fn new(explained: &ExplainedLog) -> ExplainDocument {
+        ExplainDocument {
+            version: 1,
+            messages: explained.messages.iter().map(message).collect(),
+            more: (explained.more > 0).then_some(explained.more),
         }
     }
-    report
 }
 
-fn numbers(numbers: &Numbers) -> Map<String, Value> {
-    let sizes: [(&str, Option<Bytes>); 12] = [
-        ("requested", numbers.requested),
-        ("total", numbers.total),
-        ("free", numbers.free),
-        ("allocated", numbers.allocated),
-        ("reserved", numbers.reserved),
-        ("reserved_unallocated", numbers.reserved_unallocated),
-        ("private_pools", numbers.private_pools),
-        ("limit", numbers.limit),
-        ("this_process", numbers.this_process),
-        ("other_allocations", numbers.other_allocations),
-        ("resident", numbers.resident),
-        ("used", numbers.used),
-    ];
-    let mut given: Map<String, Value> =
-        sizes.into_iter().filter_map(|(name, size)| Some((name.to_owned(), size?.0.into()))).collect();
-    given.extend(numbers.more.iter().map(|&(name, number)| (name.to_owned(), number.into())));
-    if !numbers.others.is_empty() {
-        let process = |other: &analysis::messages::OtherProcess| match other.bytes {
-            Some(bytes) => json!({ "pid": other.pid, "bytes": bytes.0 }),
-            None => json!({ "pid": other.pid }),
-        };
-        given.insert("others".to_owned(), numbers.others.iter().map(process).collect());
+fn message(message: &Message) -> MessageReport {
+    let verdict = message.explain();
+    let command = |step: &NextCommand| CommandReport { command: step.command.clone(), why: step.why };
+    let parts = message.parts();
+    MessageReport {
+        generation: message.kind.name(),
+        backend: message.backend.name(),
+        cause: verdict.cause.name(),
+        numbers: numbers(&message.numbers),
+        line: message.line(),
+        lines: message.lines.clone(),
+        count: message.count,
+        next: verdict.steps.first().map(|step| step.command.clone()),
+        commands: verdict.steps.iter().map(command).collect(),
+        device: message.device,
+        rank: message.rank,
+        also: verdict.also.map(|cause| cause.name()),
+        parts: parts
+            .iter()
+            .map(|share| PartReport { name: share.part.name(), bytes: share.bytes.0 })
+            .collect(),
+        site: message.site.clone().map(|TracebackSite { file, line, function, code }| TracebackLine {
+            file,
+            line,
+            function,
+            code,
+        }),
+        summary: verdict.summary,
+        details: verdict.details,
+        unknowns: verdict.unknowns,
+        fix: verdict.fix,
     }
-    given
+}
+
+fn numbers(numbers: &Numbers) -> NumbersReport {
+    let known = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.0);
+    let process = |other: &OtherProcess| OtherProcessReport { pid: other.pid, bytes: known(other.bytes) };
+    NumbersReport {
+        requested: known(numbers.requested),
+        total: known(numbers.total),
+        free: known(numbers.free),
+        allocated: known(numbers.allocated),
+        reserved: known(numbers.reserved),
+        reserved_unallocated: known(numbers.reserved_unallocated),
+        private_pools: known(numbers.private_pools),
+        limit: known(numbers.limit),
+        this_process: known(numbers.this_process),
+        other_allocations: known(numbers.other_allocations),
+        resident: known(numbers.resident),
+        used: known(numbers.used),
+        others: numbers.others.iter().map(process).collect(),
+        more: numbers.more.iter().copied().collect(),
+    }
 }

@@ -1,10 +1,11 @@
 //! `oomph explain [FILE | -]`: what the out-of-memory messages of a log say.
 
-mod json;
+pub(super) mod json;
 mod text;
 
 use crate::ExitCode;
 use crate::args::ExplainArgs;
+use crate::commands::document::print_sorted;
 use crate::terminal::ReadProgress as Progress;
 use crate::terminal::{Failure, Terminal};
 use analysis::messages::{Message, MessageReader};
@@ -31,7 +32,7 @@ pub(crate) fn run(args: &ExplainArgs, terminal: &mut Terminal) -> anyhow::Result
         if explained.messages.is_empty() {
             terminal.say(&text::nothing(&explained));
         }
-        json::print(&explained, terminal)?;
+        print_sorted(&json::ExplainDocument::new(&explained), terminal)?;
     } else {
         text::print(&explained, terminal)?;
     }

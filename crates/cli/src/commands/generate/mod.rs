@@ -1,9 +1,14 @@
-//! `oomph completions` and `oomph man`: files for the shell and for `man`.
+//! `oomph completions`, `oomph man` and `oomph schema`: files for the shell, for `man` and for programs that
+//! read our JSON.
+
+mod schemas;
 
 use crate::ExitCode;
-use crate::args::{Cli, CompletionsArgs, ManArgs};
+use crate::args::{Cli, CompletionsArgs, JsonCommand, ManArgs, SchemaArgs};
+use crate::commands::document;
 use crate::terminal::Terminal;
-use clap::CommandFactory;
+use clap::{CommandFactory, ValueEnum};
+use std::io::Write;
 
 pub(crate) fn completions(args: &CompletionsArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     clap_complete::generate(args.shell, &mut Cli::command(), "oomph", terminal.out());
@@ -12,5 +17,17 @@ pub(crate) fn completions(args: &CompletionsArgs, terminal: &mut Terminal) -> an
 
 pub(crate) fn man(_: &ManArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     clap_mangen::Man::new(Cli::command()).render(terminal.out())?;
+    Ok(0)
+}
+
+pub(crate) fn schema(args: &SchemaArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
+    match args.command {
+        Some(command) => document::print(&schemas::schema(command), terminal)?,
+        None => {
+            for command in JsonCommand::value_variants() {
+                writeln!(terminal.out(), "{}", command.name())?;
+            }
+        }
+    }
     Ok(0)
 }

@@ -5,12 +5,12 @@ mod text;
 
 use crate::ExitCode;
 use crate::args::HoldersArgs;
+use crate::commands::document::print_sorted;
 use crate::terminal::{Failure, TALK, Terminal};
 use analysis::{Device, Held, SiteName};
 use heap::{AnalyzedHeap, Branch, PathChange, TreeLimits};
 use inputs::Input;
 use recording::{HeapDump, Recording};
-use serde_json::json;
 use snapshot::Bytes;
 use std::collections::HashMap;
 use std::io::Write;
@@ -37,8 +37,7 @@ pub(crate) fn run(args: &HoldersArgs, terminal: &mut Terminal) -> anyhow::Result
         }
     }
     if args.json {
-        serde_json::to_writer_pretty(terminal.out(), &json!({"version": 1, "inputs": reports}))?;
-        writeln!(terminal.out())?;
+        print_sorted(&json::HoldersDocument { version: 1, inputs: reports }, terminal)?;
     }
     Ok(0)
 }
@@ -58,26 +57,22 @@ pub(crate) fn of_process(
 ) -> anyhow::Result<ExitCode> {
     let recorded = Recorded { name: "this process".to_owned(), input: None, dump: Arc::new(dump) };
     let view = recorded.view(&[], None);
-    let report = match wanted {
+    match wanted {
         None => {
             let view = view.ask(args)?;
-            if !args.json {
-                text::print(&view, args, terminal)?;
-                return Ok(0);
+            match args.json {
+                true => print_sorted(&json::input(&view, args), terminal)?,
+                false => text::print(&view, args, terminal)?,
             }
-            json::input(&view, args)
         }
         Some(wanted) => {
             let tensor = view.tensor(wanted, args.top)?;
-            if !args.json {
-                text::tensor(&tensor, terminal)?;
-                return Ok(0);
+            match args.json {
+                true => print_sorted(&json::tensor(&tensor), terminal)?,
+                false => text::tensor(&tensor, terminal)?,
             }
-            json::tensor(&tensor)
         }
-    };
-    serde_json::to_writer_pretty(terminal.out(), &report)?;
-    writeln!(terminal.out())?;
+    }
     Ok(0)
 }
 
@@ -160,7 +155,7 @@ pub(super) fn for_page(
 ) -> Option<serde_json::Value> {
     let view = HoldersView::new(name, most_useful(recording)?, devices);
     let limits = TreeLimits { depth: PAGE_DEPTH, most: PAGE_WIDTH, least: 1 };
-    Some(json::page(&view, &view.holdings.tree(limits)))
+    serde_json::to_value(json::page(&view, &view.holdings.tree(limits))).ok()
 }
 
 /// Levels of the tree on the page, and branches of each.

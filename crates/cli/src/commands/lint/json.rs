@@ -1,65 +1,97 @@
 //! `--format json`: a list of findings.
 
+use super::statistics::RuleStatistics;
+use crate::commands::document;
 use crate::terminal::Terminal;
 use lint::{Diagnostic, SourceRange};
 use project::{LintResults, LintedFile};
+use schemars::JsonSchema;
 use serde::Serialize;
-use std::io::Write;
 
-#[derive(Serialize)]
-struct LintFinding<'a> {
+/// Findings of the linter; with `--statistics`, how often each rule was broken.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(in crate::commands) enum LintDocument<'a> {
+    Findings(Vec<LintFinding<'a>>),
+    Statistics(Vec<RuleStatistics>),
+}
+
+/// A finding of the linter. Lines and columns count from 1; columns count characters.
+#[derive(Serialize, JsonSchema)]
+pub(in crate::commands) struct LintFinding<'a> {
+    /// Code of the rule, such as `OOM101`.
     code: &'a str,
+    /// Name of the rule.
     name: &'a str,
+    /// `high`, `medium` or `low`.
     severity: &'a str,
+    /// Path of the file.
     file: &'a str,
+    /// Line on which it begins.
     line: usize,
+    /// Column at which it begins.
     column: usize,
+    /// Line on which it ends.
     end_line: usize,
+    /// Column behind its end.
     end_column: usize,
-    /// Of a notebook; the lines are then those of the cell.
+    /// Cell of a notebook, from 1; the lines are then those of the cell.
     #[serde(skip_serializing_if = "Option::is_none")]
     cell: Option<usize>,
+    /// What is wrong.
     message: &'a str,
+    /// What to do about it.
     advice: &'a str,
+    /// Change that solves it; `null` if there is none.
     fix: Option<FixReport<'a>>,
+    /// Related places, such as where a retained value was computed.
     related: Vec<RelatedReport>,
 }
 
-#[derive(Serialize)]
+/// A change that solves a finding.
+#[derive(Serialize, JsonSchema)]
 struct FixReport<'a> {
+    /// What it does.
     title: &'a str,
+    /// `safe` or `unsafe`.
     applicability: &'a str,
+    /// Replacements of text.
     edits: Vec<EditReport<'a>>,
 }
 
-#[derive(Serialize)]
+/// A replacement of text.
+#[derive(Serialize, JsonSchema)]
 struct EditReport<'a> {
+    /// Line on which the replaced text begins.
     start_line: usize,
+    /// Column at which it begins.
     start_column: usize,
+    /// Line on which it ends.
     end_line: usize,
+    /// Column behind its end.
     end_column: usize,
+    /// Cell of a notebook, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     cell: Option<usize>,
+    /// New text.
     text: &'a str,
 }
 
-#[derive(Serialize)]
+/// A place that belongs to a finding.
+#[derive(Serialize, JsonSchema)]
 struct RelatedReport {
+    /// Line number.
     line: usize,
+    /// Column.
     column: usize,
+    /// Cell of a notebook, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     cell: Option<usize>,
 }
 
 pub(super) fn print(looked: &LintResults, terminal: &mut Terminal) -> anyhow::Result<()> {
-    let list: Vec<LintFinding<'_>> = looked.findings().map(|(file, found)| finding(file, found)).collect();
-    write(&list, terminal)
-}
-
-pub(in crate::commands) fn write(value: &impl Serialize, terminal: &mut Terminal) -> anyhow::Result<()> {
-    serde_json::to_writer_pretty(terminal.out(), value)?;
-    writeln!(terminal.out())?;
-    Ok(())
+    let findings = looked.findings().map(|(file, found)| finding(file, found)).collect();
+    document::print(&LintDocument::Findings(findings), terminal)
 }
 
 fn finding<'a>(file: &'a LintedFile, found: &'a Diagnostic) -> LintFinding<'a> {

@@ -2,12 +2,11 @@
 
 mod diff;
 mod github;
-mod json;
+pub(super) mod json;
 mod sarif;
 mod statistics;
 mod text;
 
-pub(super) use json::write as write_json;
 pub(super) use text::style;
 
 use crate::ExitCode;

@@ -1,6 +1,6 @@
 //! `--format sarif`: SARIF 2.1.0, as code scanning services take it.
 
-use super::json;
+use crate::commands::document;
 use crate::terminal::Terminal;
 use lint::{Diagnostic, RULES, Rule, RuleSeverity, SourceRange};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -22,7 +22,7 @@ pub(super) fn print(looked: &LintResults, terminal: &mut Terminal) -> anyhow::Re
             "results": results,
         }],
     });
-    json::write(&document, terminal)
+    document::print(&document, terminal)
 }
 
 fn described(rule: &Rule) -> Value {

@@ -1,13 +1,30 @@
 //! `--statistics`: how often each rule was broken.
 
-use super::json;
+use super::json::LintDocument;
 use super::text::style;
+use crate::commands::document;
 use crate::terminal::Terminal;
 use lint::{RULES, Rule, RuleSeverity};
 use project::LintResults;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::cmp::Reverse;
 use std::io::Write;
+
+/// How often a rule was broken.
+#[derive(Serialize, JsonSchema)]
+pub(in crate::commands) struct RuleStatistics {
+    /// Code of the rule, such as `OOM101`.
+    code: &'static str,
+    /// Name of the rule.
+    name: &'static str,
+    /// Severity of its worst finding: `high`, `medium` or `low`.
+    severity: &'static str,
+    /// Number of findings.
+    count: usize,
+    /// Number of findings with a fix.
+    fixable: usize,
+}
 
 struct RuleCount {
     rule: &'static Rule,
@@ -28,13 +45,15 @@ pub(super) fn print(looked: &LintResults, terminal: &mut Terminal) -> anyhow::Re
 }
 
 pub(super) fn print_json(looked: &LintResults, terminal: &mut Terminal) -> anyhow::Result<()> {
-    let rows = rows(looked).into_iter().map(|row| {
-        json!({
-            "code": row.rule.code, "name": row.rule.name, "severity": row.worst.name(),
-            "count": row.count, "fixable": row.fixable,
-        })
-    });
-    json::write(&rows.collect::<Vec<Value>>(), terminal)
+    let statistics = |RuleCount { rule, worst, count, fixable }| RuleStatistics {
+        code: rule.code,
+        name: rule.name,
+        severity: worst.name(),
+        count,
+        fixable,
+    };
+    let rows = rows(looked).into_iter().map(statistics).collect();
+    document::print_sorted(&LintDocument::Statistics(rows), terminal)
 }
 
 /// The most frequent first.

@@ -7,103 +7,141 @@ use crate::terminal::Terminal;
 use inputs::Input;
 use launch::{DevicePeak, FitVerdict, Phase, Prediction, ProgramPart, Variant};
 use recording::{LoopInfo, ValueRead};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
 
-#[derive(Serialize)]
-struct PredictReport<'a> {
+/// Whether a program fits on an emulated GPU, and what fills it.
+#[derive(Serialize, JsonSchema)]
+pub(in crate::commands) struct PredictReport<'a> {
+    /// Version of the format.
     version: u32,
+    /// Program as the user wrote it.
     program: &'a str,
+    /// GPU that was emulated.
     gpu: GpuReport<'a>,
+    /// torch version.
     torch: &'a str,
+    /// Steps that were run.
     steps: PredictedSteps,
     #[serde(flatten)]
     outcome: OutcomeReport<'a>,
+    /// `exact` or `estimate`.
     confidence: &'static str,
-    /// Why it is an estimate.
+    /// Why it is an estimate, as sentences.
     reasons: &'a [String],
-    /// What is known not to matter, and what the answer does not cover.
+    /// What is known not to matter, and what the answer does not cover, as sentences.
     remarks: &'a [String],
-    /// Values that only a real GPU computes and that the program read.
+    /// Lines that read values which only a real GPU computes.
+    #[schemars(with = "Vec<ReadReport>")]
     reads: &'a [ValueRead],
+    /// Peaks of each device.
     devices: Vec<DeviceFigures>,
     /// Parts of the program in their order, on the device with the highest need.
     phases: Vec<PhaseReport<'a>>,
+    /// Results of `--vary`.
     vary: Option<VaryReport<'a>>,
+    /// Results of `--try`.
     #[serde(rename = "try")]
     tried: Vec<VariantReport<'a>>,
-    /// As `oomph report --json` gives it; with ample memory if the program does not fit.
+    /// Report of the run, as `oomph report --json` gives it; with ample memory if the program does not fit.
     report: ReportDocument,
-    /// The report of the run that ran out of memory.
+    /// Report of the run that ran out of memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     failing: Option<ReportDocument>,
 }
 
-#[derive(Serialize)]
+/// The GPU that was emulated.
+#[derive(Serialize, JsonSchema)]
 struct GpuReport<'a> {
+    /// Name that `--gpu` takes.
     key: &'a str,
+    /// Product name.
     name: &'a str,
+    /// Number of such GPUs.
     count: u32,
+    /// Memory of one in bytes.
     memory: u64,
 }
 
-#[derive(Serialize)]
+/// Steps that were run.
+#[derive(Serialize, JsonSchema)]
 struct PredictedSteps {
+    /// Number of steps.
     count: u64,
     /// `finished`, `failed`, `steps` (as many as asked for), `periodic`, `long` or `time`.
     ended: &'static str,
 }
 
 /// Whether it fits, and what the device with the highest need takes; without an OOM if it did not fit.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct OutcomeReport<'a> {
+    /// Whether the program fits.
     fits: bool,
     /// `fits`, `tight`, `fills_up` or `does_not_fit`.
     verdict: &'static str,
     /// Step in which it runs out of memory, if memory grows from step to step.
     #[serde(skip_serializing_if = "Option::is_none")]
     full_at_step: Option<u64>,
+    /// Highest allocated bytes.
     peak_allocated: u64,
+    /// Highest reserved bytes.
     peak_reserved: u64,
-    /// The CUDA context and libraries.
+    /// Bytes of the CUDA context and libraries.
     context: u64,
+    /// Bytes of all that.
     total: u64,
-    /// Negative if it does not fit.
+    /// Bytes that are left; negative if it does not fit.
     headroom: i64,
+    /// Number of allocations.
     requests: u64,
-    /// Requests that failed on this card.
+    /// Number of allocations that failed on this card.
     failed_requests: u64,
+    /// Exception that ended the program.
     #[serde(skip_serializing_if = "Option::is_none")]
     exception: Option<&'a str>,
 }
 
-#[derive(Serialize)]
+/// Peaks of one device.
+#[derive(Serialize, JsonSchema)]
 struct DeviceFigures {
+    /// Rank of the process.
     rank: usize,
+    /// Device ordinal.
     device: u32,
+    /// Highest allocated bytes.
     peak_allocated: u64,
+    /// Highest reserved bytes.
     peak_reserved: u64,
+    /// Bytes of the CUDA context and libraries.
     context: u64,
+    /// Number of allocations.
     requests: u64,
 }
 
 /// One part of the program.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct PhaseReport<'a> {
     /// `set_up`, `loop` (over a data loader) or `between_loops`.
     part: &'static str,
     /// The line that iterates.
     #[serde(skip_serializing_if = "Option::is_none")]
     site: Option<PhaseSite<'a>>,
+    /// Peak of allocated memory, in bytes.
     peak_allocated: u64,
+    /// Peak of reserved memory, in bytes.
     peak_reserved: u64,
 }
 
-#[derive(Serialize)]
+/// A line that iterates over a data loader.
+#[derive(Serialize, JsonSchema)]
 struct PhaseSite<'a> {
+    /// File of the line.
     file: &'a str,
+    /// Number of the line.
     line: u32,
+    /// Function of the line.
     function: &'a str,
     /// Function of a library that iterates for the line, as `package: function`.
     library: Option<&'a str>,
@@ -117,21 +155,46 @@ struct PhaseSite<'a> {
     skipped: u64,
 }
 
-#[derive(Serialize)]
+/// Results of `--vary`.
+#[derive(Serialize, JsonSchema)]
 struct VaryReport<'a> {
+    /// Argument or environment variable that was changed.
     name: &'a str,
+    /// Largest value that fits; `null` if none does.
     largest: Option<u64>,
+    /// One run per value.
     runs: Vec<VariantReport<'a>>,
 }
 
-#[derive(Serialize)]
+/// A run with something changed.
+#[derive(Serialize, JsonSchema)]
 struct VariantReport<'a> {
+    /// Value or techniques.
     label: &'a str,
     #[serde(flatten)]
     outcome: Option<OutcomeReport<'a>>,
     /// What was done for each technique, or why it could not be.
     techniques: Option<&'a BTreeMap<String, String>>,
+    /// Why it could not be run.
     error: Option<&'a str>,
+}
+
+/// A line that read a value which only a real GPU computes.
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "the schema of `ValueRead`")]
+struct ReadReport {
+    /// Path of the file.
+    file: String,
+    /// Line number, from 1.
+    line: u32,
+    /// Name of the function.
+    function: String,
+    /// Operator that read the value.
+    operator: String,
+    /// Value that was read.
+    kind: String,
+    /// Number of reads.
+    count: u64,
 }
 
 pub(super) fn print(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {

@@ -1,6 +1,6 @@
 //! `oomph predict`: the program on an emulated card. Does it fit, what fills it, how certain is that.
 
-mod json;
+pub(super) mod json;
 mod text;
 
 use crate::args::PredictArgs;

@@ -3,47 +3,68 @@
 use super::json::{ReportedSite, site_report, stack_report};
 use crate::commands::holders::json::HolderReport;
 use analysis::{Device, Finding, SiteName};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use snapshot::Snapshot;
 use source::linted::{LintCache, LintRemark};
 
-#[derive(Serialize)]
+/// Something that is wrong with a run's memory.
+#[derive(Serialize, JsonSchema)]
 pub(crate) struct ReportedFinding {
+    /// Kind of finding, such as `leak` or `oom`.
     kind: &'static str,
+    /// `high`, `medium` or `low`.
     severity: &'static str,
+    /// Reason for the severity.
     severity_reason: String,
+    /// The finding in one sentence.
     summary: String,
+    /// Bytes that it is about.
     bytes: u64,
+    /// Bytes that each step adds, for what grows.
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes_per_step: Option<u64>,
+    /// Number of things that it is about, such as blocks.
     count: u64,
+    /// Line to look at.
     #[serde(skip_serializing_if = "Option::is_none")]
     site: Option<ReportedSite>,
-    /// The module that the blocks of that line belong to.
+    /// Module that the blocks of that line belong to.
     #[serde(skip_serializing_if = "Option::is_none")]
     module: Option<String>,
-    /// The reference path from its holder.
+    /// Reference path to a typical block.
     #[serde(skip_serializing_if = "Option::is_none")]
     held_by: Option<String>,
+    /// Object that keeps the memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     holder: Option<HolderReport>,
+    /// Cause of a failed allocation.
     #[serde(skip_serializing_if = "Option::is_none")]
     cause: Option<&'static str>,
+    /// More about it, as sentences; the most important first.
     details: Vec<String>,
+    /// Numbers behind it, by name: bytes, numbers of things, microseconds, ratios, lines.
     evidence: Map<String, Value>,
+    /// What to change.
     fix: String,
+    /// What is not certain, as sentences.
     caveats: Vec<String>,
-    /// What `oomph lint` says of that line.
+    /// What `oomph lint` says about that line.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     lint: Vec<RemarkReport>,
 }
 
-#[derive(Serialize)]
+/// What `oomph lint` says about a line.
+#[derive(Serialize, JsonSchema)]
 struct RemarkReport {
+    /// Code of the rule, such as `OOM101`.
     code: &'static str,
+    /// Name of the rule.
     name: &'static str,
+    /// Line number, from 1.
     line: usize,
+    /// What is wrong.
     message: String,
 }
 

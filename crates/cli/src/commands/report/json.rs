@@ -3,49 +3,66 @@
 use super::findings_json::{ReportedFinding, finding_report};
 use super::live_json::{LiveReport, live};
 use crate::args::ReportArgs;
+use crate::commands::document;
 use crate::terminal::Terminal;
 use analysis::{
     ByCategory, Category, Device, DeviceSummary, Diagnosis, LabelledTensors, RunModel, SiteName, UsageChange,
 };
 use inputs::Input;
 use recording::{DumpReason, Label, RunInfo};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use snapshot::{Counters, FrameId, Metric, PoolClass, Snapshot, StackId};
 use source::linted::LintCache;
-use std::io::Write;
+use std::collections::BTreeMap;
 
-/// The document: one entry per input, one per device in it.
-#[derive(Serialize)]
+/// Bytes by the names of categories.
+pub(crate) type BytesByCategory = BTreeMap<&'static str, u64>;
+
+/// What is wrong with the memory of recorded runs, and what fills it.
+#[derive(Serialize, JsonSchema)]
 pub(crate) struct ReportDocument {
+    /// Version of the format.
     version: u32,
+    /// One entry per input.
     inputs: Vec<InputReport>,
-    /// What sets several inputs apart.
+    /// What sets several inputs apart, as the ranks of one job.
     #[serde(skip_serializing_if = "Option::is_none")]
     ranks: Option<RanksReport>,
 }
 
 /// The ranks of one job: every device of every input, in order.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct RanksReport {
+    /// Number of ranks.
     count: usize,
+    /// Highest allocated bytes of each rank.
     peaks: Vec<u64>,
+    /// Index of the rank with the highest peak.
     highest: usize,
+    /// Index of the rank that it is compared with, in the middle of the order.
     compared_with: usize,
-    /// What the highest holds at its peak beyond the other.
+    /// Lines that hold other amounts at the peak; `before` is the rank in the middle, `after` the highest.
     sites: Vec<ChangeReport>,
-    categories: Map<String, Value>,
+    /// Bytes by which each category of the highest exceeds the other at the peak.
+    categories: BTreeMap<&'static str, i64>,
 }
 
-/// What one line holds on two sides.
-#[derive(Serialize)]
+/// What one line holds in two runs.
+#[derive(Serialize, JsonSchema)]
 pub(crate) struct ChangeReport {
+    /// The line; absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     site: Option<ReportedSite>,
+    /// Line number in the first run, if it is another.
     #[serde(skip_serializing_if = "Option::is_none")]
     moved_from: Option<u32>,
+    /// Whether the memory was allocated in the backward pass.
     in_backward: bool,
+    /// Bytes in the first run.
     before: u64,
+    /// Bytes in the second run.
     after: u64,
 }
 
@@ -61,26 +78,36 @@ impl From<&UsageChange> for ChangeReport {
     }
 }
 
-#[derive(Serialize)]
+/// One snapshot.
+#[derive(Serialize, JsonSchema)]
 struct InputReport {
+    /// Name of the snapshot.
     file: String,
     /// How the run went, where a recorder noted it.
     #[serde(skip_serializing_if = "Option::is_none")]
     recording: Option<RunReport>,
+    /// Range of torch releases that write such a file.
     torch: String,
+    /// Allocator settings of the run.
     settings: SettingsReport,
+    /// One entry per device.
     devices: Vec<DeviceReport>,
 }
 
-#[derive(Serialize)]
+/// How a recorded run went.
+#[derive(Serialize, JsonSchema)]
 struct RunReport {
+    /// torch version.
     torch: Option<String>,
     /// `finished`, `failed`, `steps`, `periodic`, `long`, `killed` or `running`.
     ended: Option<&'static str>,
     /// What made the recorder write: `exit`, `oom`, `signal`, `alarm`, `asked` or `stop`.
     dumped: Option<&'static str>,
+    /// Exception that ended the program.
     exception: Option<String>,
+    /// Number of steps.
     steps: Option<u64>,
+    /// Command line of the program.
     command: Vec<String>,
 }
 
@@ -92,98 +119,137 @@ impl From<&RunInfo> for RunReport {
     }
 }
 
-/// What a recorder named of one kind of tensor.
-#[derive(Serialize)]
+/// Tensors of one kind that a recorder named.
+#[derive(Serialize, JsonSchema)]
 struct LabelReport {
-    /// The most that there were at one time.
-    tensors: u64,
-    /// The most that they held at one time, in bytes asked for.
-    bytes: u64,
-    /// What they held at the peak, in bytes asked for.
+    /// Requested bytes at the peak.
     at_peak: u64,
+    /// Highest requested bytes at one time.
+    bytes: u64,
+    /// Highest number of them at one time.
+    tensors: u64,
 }
 
-#[derive(Serialize)]
+/// Allocator settings.
+#[derive(Serialize, JsonSchema)]
 struct SettingsReport {
     /// Whether the snapshot says anything about settings (torch 2.3 and later).
     recorded: bool,
+    /// Settings as in `PYTORCH_CUDA_ALLOC_CONF`.
     conf: String,
+    /// All settings of the snapshot by name.
     values: Map<String, Value>,
 }
 
-#[derive(Serialize)]
+/// The memory of one device.
+#[derive(Serialize, JsonSchema)]
 struct DeviceReport {
+    /// Device ordinal.
     device: u32,
     /// `gpu` or `cpu`.
     kind: &'static str,
     /// The card's name, where a recorder noted it.
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
+    /// Number of events.
     events: usize,
+    /// `complete`, or `truncated` if the first events are missing.
     history: &'static str,
-    /// Microseconds since the Unix epoch; absent before torch 2.2.
+    /// Time of the first event, in microseconds since the Unix epoch; absent before torch 2.2.
     #[serde(skip_serializing_if = "Option::is_none")]
     history_begins_us: Option<i64>,
+    /// Allocated bytes.
     allocated: PeakReport,
+    /// Reserved bytes.
     reserved: PeakReport,
+    /// Steps of the run.
     steps: StepsReport,
-    /// The most that each category held at one time, in bytes asked for.
-    categories: Map<String, Value>,
+    /// Highest requested bytes of each category at one time.
+    categories: BytesByCategory,
+    /// Confidence in the categories: `high`, `medium` or `low`.
     categories_confidence: &'static str,
+    /// Reason for the confidence.
     categories_reason: &'static str,
-    /// What each category held at the peak, in bytes taken: they add up to `allocated.peak`.
-    categories_at_peak: Map<String, Value>,
-    /// The tensors that a recorder named, by what they are.
-    #[serde(skip_serializing_if = "Map::is_empty")]
-    labels: Map<String, Value>,
+    /// Allocated bytes of each category at the peak: they add up to `allocated.peak`.
+    categories_at_peak: BytesByCategory,
+    /// Tensors that a recorder named, by what they are.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    labels: BTreeMap<&'static str, LabelReport>,
+    /// Findings, the most severe first.
     findings: Vec<ReportedFinding>,
+    /// PyTorch's counters.
     counters: CountersAt,
-    /// Maximum non-PyTorch memory that the driver reported at the end of a step.
+    /// Highest non-PyTorch memory that the driver reported at the end of a step, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     non_pytorch: Option<NonPytorchReport>,
+    /// Live blocks at one moment, in groups.
     live: LiveReport,
+    /// Memory at the end, by stream, pool and kind of segment.
     streams_and_pools: Vec<PoolReport>,
+    /// Number of failed allocations.
     ooms: u64,
+    /// With `--summary`: the keys of `torch.cuda.memory_stats()`, as far as the file shows them.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "BTreeMap<String, i64>")]
     stats: Option<Map<String, Value>>,
+    /// What limits the answer, as sentences.
     caveats: Vec<String>,
 }
 
-#[derive(Serialize)]
+/// An amount of memory over the run.
+#[derive(Serialize, JsonSchema)]
 struct PeakReport {
+    /// Highest number of bytes.
     peak: u64,
+    /// Index of the event that reaches it.
     peak_event: usize,
+    /// Bytes at the end.
     end: u64,
 }
 
-#[derive(Serialize)]
+/// Steps of a run.
+#[derive(Serialize, JsonSchema)]
 struct StepsReport {
+    /// Number of steps.
     count: usize,
+    /// How their bounds are known: `recorded`, `annotated`, `inferred` or `none`.
     source: &'static str,
+    /// Confidence in the steps: `high`, `medium` or `low`.
     confidence: &'static str,
-    /// The event with which each step begins, and the end of the last.
+    /// Index of the event with which each step begins, and the end of the last.
     bounds: Vec<usize>,
 }
 
-#[derive(Serialize)]
+/// Memory of a GPU that is not PyTorch's.
+#[derive(Serialize, JsonSchema)]
 struct NonPytorchReport {
-    /// The process's own: the CUDA context, libraries.
+    /// Bytes of the process: the CUDA context, libraries.
     process: u64,
+    /// Bytes of other processes.
     others: u64,
 }
 
-#[derive(Serialize)]
+/// PyTorch's counters at two moments.
+#[derive(Serialize, JsonSchema)]
 struct CountersAt {
+    /// Counters at the peak of allocated memory.
     peak: CountersReport,
+    /// Counters at the end.
     end: CountersReport,
 }
 
-#[derive(Serialize)]
+/// PyTorch's counters, in bytes.
+#[derive(Serialize, JsonSchema)]
 struct CountersReport {
+    /// Allocated bytes.
     allocated: u64,
+    /// Bytes that are allocated, or freed and still in use by a stream.
     active: u64,
+    /// Bytes that the program requested, before rounding.
     requested: u64,
+    /// Reserved bytes.
     reserved: u64,
+    /// Bytes of free parts of split blocks.
     inactive_split: u64,
 }
 
@@ -199,18 +265,27 @@ impl From<Counters> for CountersReport {
     }
 }
 
-#[derive(Serialize)]
+/// A line of code.
+#[derive(Serialize, JsonSchema)]
 pub(crate) struct ReportedSite {
+    /// Path of the file.
     file: String,
+    /// Line number, from 1.
     line: u32,
+    /// Name of the function.
     function: String,
 }
 
-#[derive(Serialize)]
+/// Memory of one stream and pool at the end.
+#[derive(Serialize, JsonSchema)]
 struct PoolReport {
+    /// Number of the stream.
     stream: u64,
+    /// ID of the pool; `[0, 0]` is the default pool.
     pool: (u64, u64),
+    /// Whether the segments are for small blocks.
     small: bool,
+    /// Whether the segments are expandable.
     expandable: bool,
     #[serde(flatten)]
     end: CountersReport,
@@ -255,20 +330,15 @@ impl ReportDocument {
                 highest: skew.highest,
                 compared_with: skew.middle,
                 sites: skew.changes.iter().take(16).map(ChangeReport::from).collect(),
-                categories: skew
-                    .categories
-                    .iter()
-                    .map(|(of, by)| (of.name().to_owned(), (*by).into()))
-                    .collect(),
+                categories: skew.categories.iter().map(|(of, by)| (of.name(), *by)).collect(),
             });
         }
-        serde_json::to_writer_pretty(terminal.out(), &self)?;
-        Ok(writeln!(terminal.out())?)
+        document::print(&self, terminal)
     }
 }
 
-pub(crate) fn by_category(held: &ByCategory) -> Map<String, Value> {
-    Category::ALL.iter().map(|&of| (of.name().to_owned(), held.get(of).0.into())).collect()
+pub(crate) fn by_category(held: &ByCategory) -> BytesByCategory {
+    Category::ALL.iter().map(|&of| (of.name(), held.get(of).0)).collect()
 }
 
 fn report(answer: &Diagnosis<'_>, args: &ReportArgs) -> DeviceReport {
@@ -332,14 +402,13 @@ fn report(answer: &Diagnosis<'_>, args: &ReportArgs) -> DeviceReport {
 }
 
 /// What a recorder named, by what it is.
-fn labels(model: &RunModel<'_>) -> Map<String, Value> {
+fn labels(model: &RunModel<'_>) -> BTreeMap<&'static str, LabelReport> {
     let named = model.labelled();
     let report = |label: Label| {
         let LabelledTensors { tensors, most, at_peak } = named[label as usize];
-        let report = LabelReport { tensors, bytes: most.0, at_peak: at_peak.0 };
-        Some((label.name().to_owned(), serde_json::to_value(report).ok()?))
+        (label.name(), LabelReport { tensors, bytes: most.0, at_peak: at_peak.0 })
     };
-    Label::ALL.into_iter().filter(|&label| named[label as usize].tensors > 0).filter_map(report).collect()
+    Label::ALL.into_iter().filter(|&label| named[label as usize].tensors > 0).map(report).collect()
 }
 
 pub(crate) fn stack_report(snapshot: &Snapshot, stack: StackId) -> Vec<ReportedSite> {

@@ -1,64 +1,84 @@
 //! Live blocks in groups, in the JSON of `oomph report --json`.
 
-use super::json::{ReportedSite, by_category, site_report, stack_report};
+use super::json::{BytesByCategory, ReportedSite, by_category, site_report, stack_report};
 use crate::args::{By, ReportArgs};
 use analysis::{Device, LiveGroup, Moment, Origin, Phase, RunModel, Site};
+use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 
-#[derive(Serialize)]
+/// Live blocks at one moment, in groups.
+#[derive(Serialize, JsonSchema)]
 pub(crate) struct LiveReport {
+    /// The moment: `peak`, `oom`, `end`, or the index of an event.
     at: String,
+    /// Index of the last event before it.
     event: usize,
+    /// What the groups have in common: `site`, `category`, `stack`, `module` or `size`.
     by: &'static str,
+    /// Bytes of all live blocks.
     bytes: u64,
+    /// Number of all live blocks.
     count: u64,
     /// Whether modules inside a numbered layer are counted with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     by_layer: Option<bool>,
+    /// Groups, the largest first.
     groups: Vec<GroupReport>,
-    /// Everything that is not listed in `groups`.
+    /// Groups that are not listed.
     rest: RestReport,
 }
 
-#[derive(Serialize)]
+/// Live blocks that have something in common.
+#[derive(Serialize, JsonSchema)]
 struct GroupReport {
+    /// Bytes of the blocks.
     bytes: u64,
+    /// Bytes that the program requested for them, before rounding.
     requested: u64,
+    /// Number of blocks.
     count: u64,
-    /// How many of the blocks were allocated before the history begins.
+    /// Number of the blocks that were allocated before the history begins.
     before_history: u64,
     /// `user`, `library` (no user code on the stack), `backward` (inside the `backward()` called there or,
     /// with `forward_line`, the backward of that line), `native` (C++ only), `unknown` (no stack) or
     /// `before` (no stack, from before the history begins).
     #[serde(skip_serializing_if = "Option::is_none")]
     origin: Option<&'static str>,
+    /// Line, for groups by site.
     #[serde(skip_serializing_if = "Option::is_none")]
     site: Option<ReportedSite>,
     /// Whether `site` is where the forward pass runs whose backward pass this is.
     #[serde(skip_serializing_if = "Option::is_none")]
     forward_line: Option<bool>,
-    /// The innermost module of nearly all blocks; for groups by module, `null` is outside all modules.
+    /// Innermost module of nearly all blocks; for groups by module, `null` is outside all modules.
     #[serde(skip_serializing_if = "Option::is_none")]
     module: Option<Option<String>>,
     /// Bytes by what they are for, for groups by module.
     #[serde(skip_serializing_if = "Option::is_none")]
-    categories: Option<Map<String, Value>>,
+    categories: Option<BytesByCategory>,
     /// Bytes by what the program was doing when it allocated, for groups by module.
     #[serde(skip_serializing_if = "Option::is_none")]
-    phases: Option<Map<String, Value>>,
+    phases: Option<BTreeMap<&'static str, u64>>,
+    /// Call stack, the innermost frame first, for groups by stack.
     #[serde(skip_serializing_if = "Option::is_none")]
     stack: Option<Vec<ReportedSite>>,
+    /// Category, for groups by category.
     #[serde(skip_serializing_if = "Option::is_none")]
     category: Option<&'static str>,
+    /// Bytes of each block, for groups by size.
     #[serde(skip_serializing_if = "Option::is_none")]
     size: Option<u64>,
 }
 
-#[derive(Serialize)]
+/// Groups beyond `--top`.
+#[derive(Serialize, JsonSchema)]
 struct RestReport {
+    /// Number of groups.
     groups: u64,
+    /// Bytes of their blocks.
     bytes: u64,
+    /// Number of their blocks.
     count: u64,
 }
 
@@ -131,9 +151,7 @@ fn group_report(device: &Device<'_>, group: &LiveGroup) -> GroupReport {
             let names = Phase::ALL.iter().map(|phase| phase.name()).chain(["other"]);
             report.module = Some(module.map(path));
             report.categories = Some(by_category(&group.categories));
-            report.phases = Some(
-                names.zip(group.phases).map(|(name, bytes)| (name.to_owned(), bytes.0.into())).collect(),
-            );
+            report.phases = Some(names.zip(group.phases).map(|(name, bytes)| (name, bytes.0)).collect());
         }
     }
     report

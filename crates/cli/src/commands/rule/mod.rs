@@ -2,11 +2,13 @@
 
 use crate::ExitCode;
 use crate::args::RuleArgs;
-use crate::commands::lint::{style, write_json};
+use crate::commands::document;
+use crate::commands::lint::style;
 use crate::terminal::{Failure, Style, Terminal};
 use crate::words::{paragraph, wrap};
 use lint::{RULES, Rule};
 use project::named;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::io::Write;
 
@@ -17,7 +19,7 @@ pub(crate) fn run(args: &RuleArgs, terminal: &mut Terminal) -> anyhow::Result<Ex
     };
     let shows_pages = args.all || args.rule.is_some();
     if args.json {
-        write_json(&rules.iter().map(|rule| described(rule)).collect::<Vec<_>>(), terminal)?;
+        document::print(&RuleList(rules.iter().map(|rule| described(rule)).collect()), terminal)?;
     } else if !shows_pages && args.markdown {
         let hint = "`oomph rule --markdown --all` prints the pages of all rules";
         return Err(Failure::new("--markdown needs a rule, or --all", None, Some(hint)).into());
@@ -85,15 +87,28 @@ fn page(rule: &Rule, terminal: &mut Terminal) -> anyhow::Result<()> {
     Ok(())
 }
 
-#[derive(Serialize)]
+/// Rules of the linter.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct RuleList(Vec<RuleReport>);
+
+/// A rule of the linter.
+#[derive(Serialize, JsonSchema)]
 struct RuleReport {
+    /// Code, such as `OOM101`.
     code: &'static str,
+    /// Name, such as `loss-kept-in-list`.
     name: &'static str,
+    /// `high`, `medium` or `low`.
     severity: &'static str,
+    /// What it finds, in one sentence.
     says: &'static str,
+    /// Why that is a mistake.
     why: &'static str,
+    /// What the mistake costs.
     costs: &'static str,
+    /// Python code with the mistake.
     bad: &'static str,
+    /// The same code without it.
     good: &'static str,
 }
 

@@ -1,13 +1,15 @@
 //! `oomph simulate`: a recorded run under other allocator settings, on another card.
 
-mod json;
+pub(super) mod json;
 mod text;
 
 use crate::ExitCode;
 use crate::args::SimulateArgs;
+use crate::commands::document::print_sorted;
 use crate::terminal::{Failure, Progress, TALK, Terminal, shown_path};
 use analysis::Device;
 use inputs::Input;
+use json::{SimulateDocument, VerificationReport};
 use launch::in_parallel;
 use snapshot::{History, Snapshot};
 use std::path::{Path, PathBuf};
@@ -69,7 +71,7 @@ pub(super) fn replayed(
     let simulation = Simulation::new(name, device, &recorded, question);
     let trial = whatif::requested_trial(&simulation, say)?;
     let run = recorded.replayed(&trial.what, &trial.conf);
-    Ok((json::trial(&simulation, &trial), run))
+    Ok((serde_json::to_value(json::trial(&simulation, &trial))?, run))
 }
 
 fn load(file: &Path, request: &SimulateRequest, terminal: &Terminal) -> anyhow::Result<Input> {
@@ -88,7 +90,8 @@ fn what_if(
         whatif::write_run(simulation, &trial, path)?;
     }
     if request.json {
-        json::print(&json::trial(simulation, &trial), terminal)?;
+        let report = Box::new(json::trial(simulation, &trial));
+        print_sorted(&SimulateDocument::Trial(report), terminal)?;
     } else {
         text::what_if(simulation, &trial, request.output.as_deref(), terminal)?;
     }
@@ -110,7 +113,7 @@ fn search(
     });
     let any_fits = trials.iter().any(Trial::fits);
     if request.json {
-        json::print(&json::search(simulation, &trials), terminal)?;
+        print_sorted(&SimulateDocument::Search(json::search(simulation, &trials)), terminal)?;
     } else {
         text::search(simulation, &trials, terminal)?;
     }
@@ -133,7 +136,7 @@ fn verify(request: &SimulateRequest, files: &[PathBuf], terminal: &mut Terminal)
 pub(crate) struct Verifications<'a> {
     request: &'a SimulateRequest,
     inputs: usize,
-    reports: Vec<serde_json::Value>,
+    reports: Vec<VerificationReport>,
     all_identical: bool,
     followed: usize,
 }
@@ -174,7 +177,7 @@ impl<'a> Verifications<'a> {
             .into());
         }
         if self.request.json {
-            json::print_verifications(self.reports, terminal)?;
+            print_sorted(&json::verifications(self.reports), terminal)?;
         } else if self.inputs > 1 {
             text::verified(self.followed, self.all_identical, terminal)?;
         }

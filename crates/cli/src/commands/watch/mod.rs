@@ -1,6 +1,6 @@
 //! `oomph watch`: what running programs hold now, and whether it grows.
 
-mod json;
+pub(super) mod json;
 mod text;
 
 use crate::ExitCode;

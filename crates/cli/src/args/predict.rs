@@ -1,0 +1,103 @@
+//! The arguments of `oomph predict`.
+
+use super::gpu::{GpuParser, names};
+use super::programs::{ProgramArgs, steps};
+use super::size;
+use clap::Args;
+use launch::{GpuModel, TECHNIQUES, Vary};
+use std::path::PathBuf;
+
+#[derive(Args, Debug)]
+#[command(
+    override_usage = "oomph predict --gpu NAME [OPTIONS] SCRIPT [ARGS]...\n       \
+        oomph predict --gpu NAME [OPTIONS] -m MODULE [ARGS]...\n       \
+        oomph predict --gpu NAME [OPTIONS] -- COMMAND...",
+    after_help = predict_help()
+)]
+pub(crate) struct PredictArgs {
+    #[command(flatten)]
+    pub(crate) program: ProgramArgs,
+
+    /// Stop after N steps, or `all` to run everything; default: each loop until its memory repeats
+    #[arg(long, value_name = "N", value_parser = steps)]
+    pub(crate) steps: Option<u32>,
+
+    /// Seconds to look for later phases, such as evaluation, by cutting loops short that repeat
+    #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) time_limit: u64,
+
+    /// The GPU to emulate: a name, or the memory of any GPU
+    #[arg(long, value_name = "NAME|SIZE", value_parser = GpuParser, hide_possible_values = true)]
+    pub(crate) gpu: GpuModel,
+
+    /// Memory of the GPU, if not the usual size
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) gpu_memory: Option<u64>,
+
+    /// Number of such GPUs
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub(crate) gpus: u32,
+
+    /// Run again with an argument or environment variable changed: NAME=VALUE,VALUE… or NAME=MIN..MAX
+    #[arg(long, value_name = "NAME=VALUES", value_parser = Vary::parse)]
+    pub(crate) vary: Option<Vary>,
+
+    /// Run again with techniques applied from outside: amp, checkpoint, batch/2, accumulate, set-to-none,
+    /// fused, foreach-off, offload, bf16, expandable; several at once with `+`
+    #[arg(long = "try", value_name = "TECHNIQUES", value_delimiter = ',', value_parser = technique)]
+    pub(crate) techniques: Vec<String>,
+
+    /// Skip the second run that tests whether values only a real GPU computes matter
+    #[arg(long)]
+    pub(crate) once: bool,
+
+    /// Let the program write checkpoints, although their values are not computed
+    #[arg(long)]
+    pub(crate) keep_files: bool,
+
+    /// Keep the recording in this folder
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Replace a recording in that folder, or write next to other files in it
+    #[arg(long, requires = "output")]
+    pub(crate) force: bool,
+
+    /// Do not show the program's own output
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn predict_help() -> String {
+    let cards = names().join(" ");
+    format!(
+        "\
+Examples:
+  oomph predict --gpu l4 train.py --batch-size 16              does it fit on an L4
+  oomph predict --gpu h100 --vary batch-size=8,16,32 train.py  one run for each
+  oomph predict --gpu a10g --vary batch-size=1..512 train.py   the largest batch that fits
+  oomph predict --gpu rtx4090 --try amp,checkpoint,amp+checkpoint,expandable train.py
+  oomph predict --gpu h100 --gpus 2 -m torch.distributed.run --nproc-per-node 2 train.py
+  oomph predict --gpu t4 -o recording/ train.py && oomph report recording/
+
+The unmodified torch of your environment runs on a CUDA emulator whose kernels do nothing: memory
+requests are real, values are not. torch.save writes nothing.
+What that means: docs/explanation/emulation.md.
+
+Options go before the script; everything after it belongs to the program.
+GPUs: {cards}
+Exit codes: 0 it fits, 1 it runs out of memory, at once or because memory grows from step to step, 2 error."
+    )
+}
+
+fn technique(text: &str) -> Result<String, String> {
+    let names = TECHNIQUES.map(|(name, _)| name);
+    match text.split('+').all(|name| names.contains(&name)) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("expected some of {}, joined by `+`", names.join(", "))),
+    }
+}
