@@ -39,3 +39,17 @@ impl<'a> SearchAdvice<'a> {
         SearchAdvice::Use { best, recorded, avoid }
     }
 }
+
+/// Returns the line for the shell that sets these settings; none are an empty string.
+pub fn export_line(conf: &str) -> String {
+    if conf.is_empty() {
+        return "unset PYTORCH_CUDA_ALLOC_CONF".to_owned();
+    }
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_:,.".contains(letter);
+    let quoted = if conf.chars().all(is_plain) {
+        conf.to_owned()
+    } else {
+        format!("'{}'", conf.replace('\'', r"'\''"))
+    };
+    format!("export PYTORCH_CUDA_ALLOC_CONF={quoted}")
+}

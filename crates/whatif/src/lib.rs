@@ -18,7 +18,7 @@
 mod advice;
 mod caveat;
 
-pub use advice::SearchAdvice;
+pub use advice::{SearchAdvice, export_line};
 pub use caveat::Caveat;
 
 use allocator::{

@@ -6,7 +6,7 @@ use inputs::Input;
 use schemars::JsonSchema;
 use serde::Serialize;
 use snapshot::History;
-use whatif::{Caveat, Simulation, Trial, site};
+use whatif::{Caveat, Simulation, Trial, export_line, site};
 
 const VERSION: u32 = 1;
 
@@ -223,7 +223,7 @@ pub(super) fn trial(simulation: &Simulation<'_>, trial: &Trial) -> TrialReport {
         file: simulation.name.to_owned(),
         device: simulation.device.history.device,
         settings: trial.conf.clone(),
-        export: export(&trial.conf),
+        export: export_line(&trial.conf),
         torch: simulation.recorded.release.to_string(),
         gpu: what.total,
         limit: [what.available, what.limit].into_iter().flatten().min(),
@@ -243,20 +243,6 @@ pub(super) fn trial(simulation: &Simulation<'_>, trial: &Trial) -> TrialReport {
         verify: None,
         caveats: Caveat::all(simulation, trial).iter().map(ToString::to_string).collect(),
     }
-}
-
-/// The line that puts settings into the environment; none are an empty string.
-pub(super) fn export(conf: &str) -> String {
-    if conf.is_empty() {
-        return "unset PYTORCH_CUDA_ALLOC_CONF".to_owned();
-    }
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_:,.".contains(letter);
-    let quoted = if conf.chars().all(is_plain) {
-        conf.to_owned()
-    } else {
-        format!("'{}'", conf.replace('\'', r"'\''"))
-    };
-    format!("export PYTORCH_CUDA_ALLOC_CONF={quoted}")
 }
 
 fn failure(simulation: &Simulation<'_>, oom: &Oom) -> SimulatedOom {
@@ -301,7 +287,7 @@ pub(super) fn search(simulation: &Simulation<'_>, trials: &[Trial]) -> SearchRep
         recorded: recorded(simulation),
         best: trials.first().filter(|best| best.fits()).map(|best| BestSettings {
             settings: best.conf.clone(),
-            export: export(&best.conf),
+            export: export_line(&best.conf),
             peak_reserved: best.outcome.peak_reserved,
         }),
         trials: trials.iter().map(|each| trial(simulation, each)).collect(),

@@ -1,6 +1,5 @@
 //! `oomph simulate` as text: the verdict, recorded and replayed numbers, the line to copy.
 
-use super::json::export;
 use crate::terminal::{Style, Terminal, shown_path};
 use crate::words::paragraph;
 use allocator::{Oom, RecordedRun};
@@ -9,7 +8,7 @@ use inputs::Input;
 use snapshot::{Bytes, History, Snapshot};
 use std::io::Write;
 use std::path::Path;
-use whatif::{Caveat, SearchAdvice, Simulation, Trial, site};
+use whatif::{Caveat, SearchAdvice, Simulation, Trial, export_line, site};
 
 /// One what-if: does it fit, and how does it compare with the recorded run.
 pub(super) fn what_if(
@@ -315,7 +314,7 @@ fn advice(simulation: &Simulation<'_>, trials: &[Trial], terminal: &mut Terminal
         SearchAdvice::Use { best, recorded, avoid } => (best, recorded, avoid),
     };
     let label = terminal.paint(Style::Green, "✓ USE");
-    let line = terminal.paint(Style::Bold, &export(&best.conf));
+    let line = terminal.paint(Style::Bold, &export_line(&best.conf));
     writeln!(terminal.out(), " {label}  {line}")?;
     let peak = Bytes(best.outcome.peak_reserved);
     let text = match recorded {
