@@ -20,8 +20,9 @@ mod settings;
 
 pub use settings::named;
 
-use lint::{Applicability, Diagnostic, PythonSource, RuleSeverity};
+use lint::{Applicability, Diagnostic, PythonSource, RULES, Rule, RuleSeverity};
 use settings::LintSettings;
+use std::cmp::Reverse;
 use std::path::PathBuf;
 
 /// What to check, and what to do with fixes.
@@ -84,6 +85,18 @@ pub struct LintedFile {
     pub diff: String,
 }
 
+/// How often a rule was broken.
+pub struct RuleCount {
+    /// The rule.
+    pub rule: &'static Rule,
+    /// Severity of its worst finding.
+    pub worst: RuleSeverity,
+    /// Number of findings.
+    pub count: usize,
+    /// Number of findings with a fix.
+    pub fixable: usize,
+}
+
 /// Checks everything that the options name.
 pub fn check(options: &LintOptions) -> anyhow::Result<LintResults> {
     files::check(options, &LintSettings::new(options)?)
@@ -104,6 +117,24 @@ impl LintResults {
     /// Returns how many findings were fixed, or would be.
     pub fn fixed(&self) -> usize {
         self.files.iter().map(|file| file.fixed).sum()
+    }
+
+    /// Returns how often each rule was broken, the most frequent first.
+    pub fn by_rule(&self) -> Vec<RuleCount> {
+        let mut counts: Vec<RuleCount> = RULES
+            .iter()
+            .filter_map(|rule| {
+                let of_rule: Vec<_> = self.findings().filter(|(_, found)| found.rule == *rule).collect();
+                Some(RuleCount {
+                    rule,
+                    worst: of_rule.iter().map(|(_, found)| found.severity).max()?,
+                    count: of_rule.len(),
+                    fixable: of_rule.iter().filter(|(_, found)| found.fix.is_some()).count(),
+                })
+            })
+            .collect();
+        counts.sort_by_key(|row| Reverse(row.count));
+        counts
     }
 
     /// Returns how many findings have this severity.

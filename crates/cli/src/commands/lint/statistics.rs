@@ -4,11 +4,9 @@ use super::json::LintDocument;
 use super::text::style;
 use crate::commands::document;
 use crate::terminal::Terminal;
-use lint::{RULES, Rule, RuleSeverity};
-use project::LintResults;
+use project::{LintResults, RuleCount};
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::cmp::Reverse;
 use std::io::Write;
 
 /// How often a rule was broken.
@@ -26,15 +24,8 @@ pub(in crate::commands) struct RuleStatistics {
     fixable: usize,
 }
 
-struct RuleCount {
-    rule: &'static Rule,
-    worst: RuleSeverity,
-    count: usize,
-    fixable: usize,
-}
-
 pub(super) fn print(looked: &LintResults, terminal: &mut Terminal) -> anyhow::Result<()> {
-    let rows = rows(looked);
+    let rows = looked.by_rule();
     let width = rows.first().map_or(0, |row| row.count.to_string().len());
     for RuleCount { rule, worst, count, fixable } in rows {
         let severity = terminal.paint(style(worst), &format!("{:6}", worst.name()));
@@ -52,24 +43,6 @@ pub(super) fn print_json(looked: &LintResults, terminal: &mut Terminal) -> anyho
         count,
         fixable,
     };
-    let rows = rows(looked).into_iter().map(statistics).collect();
+    let rows = looked.by_rule().into_iter().map(statistics).collect();
     document::print_sorted(&LintDocument::Statistics(rows), terminal)
-}
-
-/// The most frequent first.
-fn rows(looked: &LintResults) -> Vec<RuleCount> {
-    let mut rows: Vec<RuleCount> = RULES
-        .iter()
-        .filter_map(|rule| {
-            let of_rule: Vec<_> = looked.findings().filter(|(_, found)| found.rule == *rule).collect();
-            Some(RuleCount {
-                rule,
-                worst: of_rule.iter().map(|(_, found)| found.severity).max()?,
-                count: of_rule.len(),
-                fixable: of_rule.iter().filter(|(_, found)| found.fix.is_some()).count(),
-            })
-        })
-        .collect();
-    rows.sort_by_key(|row| Reverse(row.count));
-    rows
 }
