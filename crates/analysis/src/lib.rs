@@ -11,6 +11,7 @@
 //! | `findings` | [`RunModel`] → [`Finding`]s: leaks, spikes, fragmentation, failed allocations |
 //! | [`messages`] | a log → out-of-memory messages, their cause and what to do |
 //! | `compare` | two runs, or the ranks of a job → what differs |
+//! | `holders_view` | a heap dump → holders, the tree, reference paths |
 //! | `alarm` | the counters of a running program → whether it leaks |
 //!
 //! Each uses those above it only.
@@ -57,6 +58,7 @@
 mod alarm;
 mod compare;
 mod findings;
+mod holders_view;
 pub mod messages;
 mod rank_findings;
 mod renames;
@@ -75,12 +77,13 @@ pub use findings::leak::CARD_SIZES_GIB;
 pub use findings::not_found::not_found;
 pub use findings::retries::retries;
 pub use findings::{Diagnosis, findings};
+pub use holders_view::{HeldTensor, HoldersView, TensorAddress};
 pub use rank_findings::{RankFinding, rank_findings};
-pub use renames::{RenamedFile, comparison_doubts, follow_renames};
+pub use renames::{DevicePair, RenamedFile};
 pub use run::categories::{ByCategory, Categories, Category};
 pub use run::device::{Device, Moment, PoolCategory, devices, recorded_devices};
 pub use run::growth::{MIN_STEPS_FOR_LEAK, Trend};
-pub use run::holders::{Held, Holders, StoreHint, held, is_own};
+pub use run::holders::{Held, Holders, StoreHint};
 pub use run::labels::LabelledTensors;
 pub use run::live_blocks::{Key, Live, LiveGroup, Origin, Rest};
 pub use run::model::RunModel;

@@ -16,9 +16,30 @@ pub struct RenamedFile {
     pub after: String,
 }
 
+/// One device in two runs.
+pub struct DevicePair<'a> {
+    /// Device of the first run, with the file names of the second.
+    pub before: DeviceSummary,
+    /// Device of the second run.
+    pub after: &'a DeviceSummary,
+    /// Files that have another name in the second run.
+    pub renamed: Vec<RenamedFile>,
+    /// What makes the comparison doubtful, as sentences.
+    pub doubts: Vec<String>,
+}
+
+impl<'a> DevicePair<'a> {
+    /// Pairs the devices of two runs.
+    pub fn new(before: &DeviceSummary, after: &'a DeviceSummary) -> DevicePair<'a> {
+        let (before, renamed) = follow_renames(before, after);
+        let doubts = comparison_doubts(&before, after);
+        DevicePair { before, after, renamed, doubts }
+    }
+}
+
 /// Returns the first summary with the file names of the second, and what was renamed. A file that only the
 /// first has is one that only the second has if at least half of its lines hold as much memory there.
-pub fn follow_renames(before: &DeviceSummary, after: &DeviceSummary) -> (DeviceSummary, Vec<RenamedFile>) {
+fn follow_renames(before: &DeviceSummary, after: &DeviceSummary) -> (DeviceSummary, Vec<RenamedFile>) {
     let mut followed = before.clone();
     let mut renamed = Vec::new();
     let (old, new) = (files(&before.sites), files(&after.sites));
@@ -44,7 +65,7 @@ pub fn follow_renames(before: &DeviceSummary, after: &DeviceSummary) -> (DeviceS
 }
 
 /// Returns why two runs may not be comparable, as sentences.
-pub fn comparison_doubts(before: &DeviceSummary, after: &DeviceSummary) -> Vec<String> {
+fn comparison_doubts(before: &DeviceSummary, after: &DeviceSummary) -> Vec<String> {
     let mut doubts = Vec::new();
     if before.kind != after.kind {
         let text = format!("{} memory is compared with {} memory", before.device_name, after.device_name);

@@ -14,7 +14,7 @@ use crate::args::{DiffArgs, HoldersArgs, ReportArgs};
 use crate::commands::simulate::SimulateRequest;
 use crate::commands::{check, diff, holders, report, simulate};
 use crate::terminal::{Failure, TALK, Terminal};
-use analysis::Device;
+use analysis::{Device, TensorAddress};
 use export::{RecordBatchReader, tables};
 use inputs::Input;
 use self_cell::self_cell;
@@ -204,10 +204,8 @@ pub fn holders(
 ) -> Result<CommandOutput, Failure> {
     let dump = recording::HeapDump::parse(graph.as_bytes())
         .map_err(|error| Failure::new("the heap walk returned no graph", Some(error.to_string()), None))?;
-    let wanted = tensor.map(|(kind, index, address)| holders::TensorAddress {
-        device: heap::StorageDevice { kind, index },
-        address,
-    });
+    let wanted = tensor
+        .map(|(kind, index, address)| TensorAddress { device: heap::StorageDevice { kind, index }, address });
     let args = HoldersArgs::of_process(top, json);
     rendered(|terminal| holders::of_process(dump, wanted.as_ref(), &args, terminal))
 }

@@ -2,6 +2,7 @@
 
 use crate::edges::Edges;
 use std::collections::HashMap;
+use std::fmt;
 
 /// Kind of a reference from one object to another.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -48,6 +49,13 @@ impl StorageDevice {
     /// Whether it is the host's memory.
     pub fn is_cpu(&self) -> bool {
         self.kind == "cpu"
+    }
+}
+
+impl fmt::Display for StorageDevice {
+    /// `cuda:0`, `cpu`
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_cpu() { to.write_str("cpu") } else { write!(to, "{}:{}", self.kind, self.index) }
     }
 }
 

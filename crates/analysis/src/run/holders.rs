@@ -214,7 +214,7 @@ impl Device<'_> {
 }
 
 /// Whether a root of references is the user's own code.
-pub fn is_own(root: &Root) -> bool {
+pub(crate) fn is_own(root: &Root) -> bool {
     match root {
         Root::Module { name, file } => {
             name == "__main__" || name.starts_with("__main__.") || is_user_file(file)
@@ -225,7 +225,7 @@ pub fn is_own(root: &Root) -> bool {
 }
 
 /// Describes a holder in words.
-pub fn held(holdings: &AnalyzedHeap, holder: &Holder, is_cpu: bool) -> Held {
+pub(crate) fn held(holdings: &AnalyzedHeap, holder: &Holder, is_cpu: bool) -> Held {
     in_words(holdings, holder, holdings.describe(holder), is_cpu)
 }
 

@@ -13,6 +13,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("compare", &["findings", "run", "trace", "words"]),
     ("rank_findings", &["compare", "findings"]),
     ("renames", &["compare"]),
+    ("holders_view", &["compare", "run"]),
     ("alarm", &["run"]),
     ("messages", &["trace", "words"]),
 ];

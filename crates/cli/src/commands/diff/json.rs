@@ -1,9 +1,8 @@
 //! The JSON of `oomph diff`: public and versioned.
 
-use super::DevicePair;
 use crate::commands::report::json::{ChangeReport, ReportedSite, site_name_report};
 use analysis::{
-    Category, DeviceSummary, FindingChange, FindingSummary, RenamedFile, changes, finding_changes,
+    Category, DevicePair, DeviceSummary, FindingChange, FindingSummary, RenamedFile, changes, finding_changes,
 };
 use schemars::JsonSchema;
 use serde::Serialize;

@@ -8,7 +8,7 @@ use crate::args::DiffArgs;
 use crate::commands::{document, report};
 use crate::terminal::{Failure, Terminal, shown_path};
 use analysis::words::counted;
-use analysis::{DeviceSummary, RenamedFile, comparison_doubts, follow_renames};
+use analysis::{DevicePair, DeviceSummary};
 
 pub(crate) fn run(args: &DiffArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     let side = |path| report::summaries(std::slice::from_ref(path));
@@ -37,28 +37,12 @@ pub(crate) fn show(
         )
         .into());
     }
-    let followed: Vec<DevicePair> = before.iter().zip(after).map(DevicePair::new).collect();
+    let followed: Vec<DevicePair> =
+        before.iter().zip(after).map(|(before, after)| DevicePair::new(before, after)).collect();
     if args.json {
         document::print_sorted(&json::DiffDocument::new(&followed, args.top), terminal)?;
         return Ok(0);
     }
     text::print(&followed, args.top, terminal)?;
     Ok(0)
-}
-
-/// One device on both sides.
-struct DevicePair<'a> {
-    /// The first side, with the file names of the second.
-    before: DeviceSummary,
-    after: &'a DeviceSummary,
-    renamed: Vec<RenamedFile>,
-    doubts: Vec<String>,
-}
-
-impl<'a> DevicePair<'a> {
-    fn new((before, after): (&DeviceSummary, &'a DeviceSummary)) -> DevicePair<'a> {
-        let (before, renamed) = follow_renames(before, after);
-        let doubts = comparison_doubts(&before, after);
-        DevicePair { before, after, renamed, doubts }
-    }
 }

@@ -1,12 +1,11 @@
 //! `oomph diff` as text: the verdict, the numbers, the findings, the lines.
 
-use super::DevicePair;
 use crate::commands::report::findings_text::headline;
 use crate::commands::report::text::change_line;
 use crate::terminal::{Style, Terminal};
 use crate::words::{paragraph, signed};
 use analysis::words::{grouped, percent, printable};
-use analysis::{Category, DeviceSummary, FindingChange, changes, difference, finding_changes};
+use analysis::{Category, DevicePair, DeviceSummary, FindingChange, changes, difference, finding_changes};
 use snapshot::Bytes;
 use std::io::Write;
 

@@ -1,8 +1,7 @@
 //! `oomph holders --json`, and who holds a leak in `oomph report --json`.
 
-use super::{HeldTensor, HoldersView};
 use crate::args::HoldersArgs;
-use analysis::{Held, SiteName};
+use analysis::{Held, HeldTensor, HoldersView, SiteName};
 use heap::{Amount, Branch, Cycle, PathChange, StorageDevice};
 use recording::DumpReason;
 use schemars::JsonSchema;
@@ -260,7 +259,7 @@ pub(super) fn input(view: &HoldersView<'_>, args: &HoldersArgs) -> HoldersReport
         held: view
             .totals()
             .into_iter()
-            .map(|(device, storages, bytes)| HeldReport { device: named(device), storages, bytes })
+            .map(|(device, storages, bytes)| HeldReport { device: device.to_string(), storages, bytes })
             .collect(),
         unheld: view.unheld().map(|unheld| {
             unheld.into_iter().map(|(device, bytes)| DeviceBytes { device, bytes: bytes.0 }).collect()
@@ -275,9 +274,13 @@ pub(super) fn input(view: &HoldersView<'_>, args: &HoldersArgs) -> HoldersReport
     if let Some(changes) = &view.changes {
         report.changes = Some(changes.iter().take(args.top).map(change).collect());
     } else if args.tree {
-        report.tree = Some(branch(&view.tree(args)));
+        report.tree = Some(branch(&view.tree(args.depth, args.top)));
     } else if args.path {
-        let path = |(device, bytes, path)| PathReport { device: named(device), bytes, path };
+        let path = |(device, bytes, path): (&StorageDevice, _, _)| PathReport {
+            device: device.to_string(),
+            bytes,
+            path,
+        };
         report.paths = Some(view.paths(args.top).into_iter().map(path).collect());
     } else {
         report.cycles = Some(cycles(view));
@@ -310,7 +313,7 @@ pub(super) fn page(view: &HoldersView<'_>, tree: &Branch) -> HoldersOfPage {
 pub(super) fn tensor(tensor: &HeldTensor) -> HeldTensorReport {
     HeldTensorReport {
         version: 1,
-        device: named(&tensor.device),
+        device: tensor.device.to_string(),
         bytes: tensor.bytes.0,
         held_by: tensor.ways.clone(),
         garbage: tensor.is_garbage,
@@ -347,17 +350,12 @@ fn branch(of: &Branch) -> BranchReport {
 fn change(change: &PathChange) -> PathChangeReport {
     PathChangeReport {
         place: change.place.clone(),
-        device: named(&change.device),
+        device: change.device.to_string(),
         before: change.before.into(),
         after: change.after.into(),
     }
 }
 
 fn retained(devices: &[(StorageDevice, u64)]) -> Vec<DeviceBytes> {
-    devices.iter().map(|(device, bytes)| DeviceBytes { device: named(device), bytes: *bytes }).collect()
-}
-
-/// `cuda:0`, `cpu`
-pub(crate) fn named(device: &StorageDevice) -> String {
-    if device.is_cpu() { "cpu".to_owned() } else { format!("{}:{}", device.kind, device.index) }
+    devices.iter().map(|(device, bytes)| DeviceBytes { device: device.to_string(), bytes: *bytes }).collect()
 }

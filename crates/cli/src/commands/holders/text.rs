@@ -1,13 +1,11 @@
 //! `oomph holders` as text.
 
-use super::json::named;
-use super::{HeldTensor, HoldersView};
 use crate::args::HoldersArgs;
 use crate::terminal::{Style, Terminal};
 use crate::words::paragraph;
 use crate::words::signed;
-use analysis::Held;
 use analysis::words::{counted, grouped, percent, printable};
+use analysis::{Held, HeldTensor, HoldersView};
 use heap::{Branch, Cycle, HolderKind};
 use recording::DumpReason;
 use snapshot::Bytes;
@@ -42,7 +40,7 @@ pub(super) fn print(
 
 /// What keeps one tensor.
 pub(super) fn tensor(tensor: &HeldTensor, terminal: &mut Terminal) -> anyhow::Result<()> {
-    let size = terminal.paint(Style::Bold, &format!("{} on {}", tensor.bytes, named(&tensor.device)));
+    let size = terminal.paint(Style::Bold, &format!("{} on {}", tensor.bytes, tensor.device));
     let state = if tensor.is_garbage { ", garbage awaiting collection" } else { "" };
     writeln!(terminal.out(), "{size}{state}, held by")?;
     for way in &tensor.ways {
@@ -77,7 +75,7 @@ fn header(view: &HoldersView<'_>, terminal: &mut Terminal) -> anyhow::Result<()>
     let held: Vec<String> = totals
         .iter()
         .map(|(device, storages, bytes)| {
-            format!("{} on {} in {}", Bytes(*bytes), named(device), counted(*storages as u64, "tensor"))
+            format!("{} on {} in {}", Bytes(*bytes), device, counted(*storages as u64, "tensor"))
         })
         .collect();
     let held = if held.is_empty() { "no tensor is held".to_owned() } else { held.join(", ") };
@@ -184,7 +182,7 @@ fn one_cycle(view: &HoldersView<'_>, cycle: &Cycle, terminal: &mut Terminal) -> 
 }
 
 fn tree(view: &HoldersView<'_>, args: &HoldersArgs, terminal: &mut Terminal) -> anyhow::Result<()> {
-    let whole = view.tree(args);
+    let whole = view.tree(args.depth, args.top);
     for branch in &whole.branches {
         twig(branch, 0, terminal)?;
     }
@@ -219,7 +217,7 @@ fn paths(view: &HoldersView<'_>, args: &HoldersArgs, terminal: &mut Terminal) ->
             terminal.out(),
             "   {:>9}  {:<6}  {}",
             Bytes(bytes).to_string(),
-            named(device),
+            device.to_string(),
             printable(&path)
         )?;
     }
@@ -237,7 +235,7 @@ fn changes(view: &HoldersView<'_>, args: &HoldersArgs, terminal: &mut Terminal) 
         writeln!(
             terminal.out(),
             "   {growth:>10}  {:<6}  {place}   {} → {}",
-            named(&change.device),
+            change.device.to_string(),
             grouped(change.before.count),
             counted(change.after.count, "tensor"),
         )?;
