@@ -34,7 +34,7 @@ pub(crate) use doctor::DoctorArgs;
 pub(crate) use explain::ExplainArgs;
 pub(crate) use export::ExportArgs;
 pub(crate) use exporter::ExporterArgs;
-pub(crate) use generate::{CompletionsArgs, JsonCommand, ManArgs, SchemaArgs};
+pub(crate) use generate::{CompletionsArgs, ManArgs, SchemaArgs};
 pub use gpu::gpu_memory;
 pub(crate) use holders::HoldersArgs;
 pub(crate) use lint::{LintArgs, LintFormat};

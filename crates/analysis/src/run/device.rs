@@ -153,6 +153,11 @@ impl Device<'_> {
         }
     }
 
+    /// Moment that a report is about unless another is asked for: the last OOM, or else the peak.
+    pub fn default_moment(&self) -> Moment {
+        if self.position_of(Moment::Oom).is_some() { Moment::Oom } else { Moment::Peak }
+    }
+
     /// Number of events that had happened at a moment; `None` if there was no such moment.
     pub fn position_of(&self, moment: Moment) -> Option<usize> {
         match moment {

@@ -1,6 +1,7 @@
 //! The arguments of `oomph holders`.
 
 use clap::Args;
+use documents::HoldersPart;
 use std::path::PathBuf;
 
 #[derive(Args, Default, Debug)]
@@ -62,6 +63,16 @@ impl HoldersArgs {
     /// The largest holders of a process; `top` of them.
     pub(crate) fn of_process(top: Option<usize>, json: bool) -> HoldersArgs {
         HoldersArgs { top: top.unwrap_or(HoldersArgs::TOP), json, ..HoldersArgs::default() }
+    }
+
+    /// The part that JSON lists.
+    pub(crate) fn part(&self) -> HoldersPart {
+        match self {
+            HoldersArgs { tree: true, depth, .. } => HoldersPart::Tree { depth: *depth },
+            HoldersArgs { path: true, .. } => HoldersPart::Paths,
+            HoldersArgs { cycles: true, .. } => HoldersPart::Cycles,
+            _ => HoldersPart::Holders,
+        }
     }
 
     /// Whether the largest holders are shown, and nothing else in their place.

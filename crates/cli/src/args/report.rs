@@ -3,6 +3,7 @@
 use super::INPUT_HELP;
 use analysis::{Device, Key, Moment, Severity};
 use clap::{Args, ValueEnum};
+use documents::ReportOptions;
 use std::path::PathBuf;
 
 #[derive(Args, Debug)]
@@ -65,8 +66,13 @@ impl ReportArgs {
 
     /// The moment to look at on one device.
     pub(crate) fn moment(&self, device: &Device<'_>) -> Moment {
-        let default = if device.position_of(Moment::Oom).is_some() { Moment::Oom } else { Moment::Peak };
-        self.at.unwrap_or(default)
+        self.at.unwrap_or_else(|| device.default_moment())
+    }
+}
+
+impl From<&ReportArgs> for ReportOptions {
+    fn from(args: &ReportArgs) -> ReportOptions {
+        ReportOptions { at: args.at, by: args.key(), top: args.top, with_stats: args.summary }
     }
 }
 

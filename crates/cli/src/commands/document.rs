@@ -10,6 +10,12 @@ pub(super) fn print(document: &impl Serialize, terminal: &mut Terminal) -> anyho
     Ok(writeln!(terminal.out())?)
 }
 
+/// Prints a document on one line.
+pub(super) fn print_line(document: &impl Serialize, terminal: &mut Terminal) -> anyhow::Result<()> {
+    serde_json::to_writer(terminal.out(), document)?;
+    Ok(writeln!(terminal.out())?)
+}
+
 /// Prints a document with its fields in the order of their names.
 pub(super) fn print_sorted(document: &impl Serialize, terminal: &mut Terminal) -> anyhow::Result<()> {
     print(&serde_json::to_value(document)?, terminal)

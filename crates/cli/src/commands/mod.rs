@@ -1,4 +1,5 @@
-//! One folder per command: `mod.rs` loads and makes one call, `text.rs` and `json.rs` only render.
+//! One folder per command: `mod.rs` loads and makes one call, `text.rs` only renders. JSON comes from
+//! `documents`.
 
 mod annotation;
 pub(crate) mod bundle;

@@ -1,14 +1,14 @@
 //! `oomph check`: a budget for memory, kept or broken.
 
 mod github;
-pub(super) mod json;
 mod junit;
 mod text;
 
 use crate::args::{CheckArgs, CheckFormat, CheckOutput};
-use crate::commands::run;
+use crate::commands::{document, run};
 use crate::terminal::{Failure, TALK, Terminal, shown_path};
 use crate::{ExitCode, Host};
+use documents::CheckDocument;
 use gate::{Budget, BudgetVerdict};
 use launch::{Job, OutputFolder, RunFolder, command_text};
 use std::path::PathBuf;
@@ -58,7 +58,7 @@ pub(crate) fn recordings(
     let former = limits.read_baseline()?;
     let verdict = BudgetVerdict::new(files, &[], None, limits, former.as_ref(), &TALK)?;
     if json {
-        json::print(&verdict, terminal)?;
+        document::print_sorted(&CheckDocument::new(&verdict), terminal)?;
     } else {
         let shown: Vec<String> = files.iter().map(shown_path).collect();
         text::print(&verdict, Some(&shown.join(" ")), terminal)?;
@@ -87,7 +87,7 @@ fn recording(inputs: &[PathBuf], args: &CheckArgs) -> Option<String> {
 fn write(answer: &CheckAnswer, output: &CheckOutput, terminal: &mut Terminal) -> anyhow::Result<()> {
     let print = |terminal: &mut Terminal| match output.format {
         CheckFormat::Text => text::print(&answer.verdict, answer.recording.as_deref(), terminal),
-        CheckFormat::Json => json::print(&answer.verdict, terminal),
+        CheckFormat::Json => document::print_sorted(&CheckDocument::new(&answer.verdict), terminal),
         CheckFormat::Junit => junit::print(&answer.verdict, terminal),
         CheckFormat::Github => github::print(&answer.verdict, terminal),
     };

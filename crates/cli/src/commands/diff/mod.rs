@@ -1,6 +1,5 @@
 //! `oomph diff A B`: what has changed from one run to another.
 
-pub(super) mod json;
 mod text;
 
 use crate::ExitCode;
@@ -9,6 +8,7 @@ use crate::commands::{document, report};
 use crate::terminal::{Failure, Terminal, shown_path};
 use analysis::words::counted;
 use analysis::{DevicePair, DeviceSummary};
+use documents::DiffDocument;
 
 pub(crate) fn run(args: &DiffArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     let side = |path| report::summaries(std::slice::from_ref(path));
@@ -40,7 +40,7 @@ pub(crate) fn show(
     let followed: Vec<DevicePair> =
         before.iter().zip(after).map(|(before, after)| DevicePair::new(before, after)).collect();
     if args.json {
-        document::print_sorted(&json::DiffDocument::new(&followed, args.top), terminal)?;
+        document::print_sorted(&DiffDocument::new(&followed, args.top), terminal)?;
         return Ok(0);
     }
     text::print(&followed, args.top, terminal)?;

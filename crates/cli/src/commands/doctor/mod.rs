@@ -6,45 +6,8 @@ use crate::terminal::{Style, TALK, Terminal};
 use crate::words::paragraph;
 use crate::{ExitCode, Host};
 use doctor::{Check, CheckState};
-use schemars::JsonSchema;
-use serde::Serialize;
+use documents::DoctorDocument;
 use std::io::Write;
-
-/// Whether programs can be recorded on this machine.
-#[derive(Serialize, JsonSchema)]
-pub(super) struct DoctorDocument {
-    /// Version of the format.
-    version: u32,
-    /// Whether programs can be recorded.
-    ok: bool,
-    /// What was looked at.
-    checks: Vec<CheckReport>,
-}
-
-/// One thing that was looked at.
-#[derive(Serialize, JsonSchema)]
-struct CheckReport {
-    /// What it is about: `python`, `torch`, `driver`, …
-    name: &'static str,
-    /// `ok`; `warning` if something does not work without it; `failed` if programs cannot be recorded.
-    state: &'static str,
-    /// What was found.
-    found: String,
-    /// What to do about it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    hint: Option<String>,
-}
-
-impl From<Check> for CheckReport {
-    fn from(Check { name, state, found, hint }: Check) -> CheckReport {
-        let state = match state {
-            CheckState::Ok => "ok",
-            CheckState::Warning => "warning",
-            CheckState::Failed => "failed",
-        };
-        CheckReport { name, state, found, hint }
-    }
-}
 
 pub(crate) fn run(args: &DoctorArgs, host: &Host, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     let python = args.python(host);
@@ -52,8 +15,7 @@ pub(crate) fn run(args: &DoctorArgs, host: &Host, terminal: &mut Terminal) -> an
     let checks = doctor::examine(&python, host, env!("CARGO_PKG_VERSION"), TALK);
     let is_usable = doctor::is_usable(&checks);
     if args.json {
-        let checks = checks.into_iter().map(CheckReport::from).collect();
-        print_sorted(&DoctorDocument { version: 1, ok: is_usable, checks }, terminal)?;
+        print_sorted(&DoctorDocument::new(checks), terminal)?;
     } else {
         print(&checks, is_usable, terminal)?;
     }

@@ -1,6 +1,5 @@
 //! `oomph explain [FILE | -]`: what the out-of-memory messages of a log say.
 
-pub(super) mod json;
 mod text;
 
 use crate::ExitCode;
@@ -9,6 +8,7 @@ use crate::commands::document::print_sorted;
 use crate::terminal::ReadProgress as Progress;
 use crate::terminal::{Failure, Terminal};
 use analysis::messages::{Message, MessageReader};
+use documents::ExplainDocument;
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
 use std::path::Path;
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &ExplainArgs, terminal: &mut Terminal) -> anyhow::Result
         if explained.messages.is_empty() {
             terminal.say(&text::nothing(&explained));
         }
-        print_sorted(&json::ExplainDocument::new(&explained), terminal)?;
+        print_sorted(&ExplainDocument::new(&explained.messages, explained.more), terminal)?;
     } else {
         text::print(&explained, terminal)?;
     }

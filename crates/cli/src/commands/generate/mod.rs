@@ -1,13 +1,11 @@
 //! `oomph completions`, `oomph man` and `oomph schema`: files for the shell, for `man` and for programs that
 //! read our JSON.
 
-mod schemas;
-
 use crate::ExitCode;
-use crate::args::{Cli, CompletionsArgs, JsonCommand, ManArgs, SchemaArgs};
+use crate::args::{Cli, CompletionsArgs, ManArgs, SchemaArgs};
 use crate::commands::document;
 use crate::terminal::Terminal;
-use clap::{CommandFactory, ValueEnum};
+use clap::CommandFactory;
 use std::io::Write;
 
 pub(crate) fn completions(args: &CompletionsArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
@@ -21,11 +19,11 @@ pub(crate) fn man(_: &ManArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCo
 }
 
 pub(crate) fn schema(args: &SchemaArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
-    match args.command {
-        Some(command) => document::print(&schemas::schema(command), terminal)?,
+    match &args.command {
+        Some(command) => document::print(&documents::schema(command), terminal)?,
         None => {
-            for command in JsonCommand::value_variants() {
-                writeln!(terminal.out(), "{}", command.name())?;
+            for command in documents::commands() {
+                writeln!(terminal.out(), "{command}")?;
             }
         }
     }

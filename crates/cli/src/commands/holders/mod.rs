@@ -1,6 +1,5 @@
 //! `oomph holders`: who keeps tensors alive.
 
-pub(super) mod json;
 mod text;
 
 use crate::ExitCode;
@@ -8,6 +7,7 @@ use crate::args::HoldersArgs;
 use crate::commands::document::print_sorted;
 use crate::terminal::{Failure, TALK, Terminal};
 use analysis::{Device, HoldersView, TensorAddress};
+use documents::{HeldTensorReport, HoldersDocument, HoldersOfPage, HoldersReport};
 use heap::{AnalyzedHeap, TreeLimits};
 use inputs::Input;
 use recording::{HeapDump, Recording};
@@ -23,7 +23,7 @@ pub(crate) fn run(args: &HoldersArgs, terminal: &mut Terminal) -> anyhow::Result
         let devices = recorded.devices();
         let view = asked(recorded.view(&devices, before.as_ref()), args)?;
         if args.json {
-            reports.push(json::input(&view, args));
+            reports.push(HoldersReport::new(&view, args.part(), args.top));
         } else {
             if place > 0 {
                 writeln!(terminal.out())?;
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &HoldersArgs, terminal: &mut Terminal) -> anyhow::Result
         }
     }
     if args.json {
-        print_sorted(&json::HoldersDocument { version: 1, inputs: reports }, terminal)?;
+        print_sorted(&HoldersDocument::new(reports), terminal)?;
     }
     Ok(0)
 }
@@ -50,7 +50,7 @@ pub(crate) fn of_process(
         None => {
             let view = asked(view, args)?;
             match args.json {
-                true => print_sorted(&json::input(&view, args), terminal)?,
+                true => print_sorted(&HoldersReport::new(&view, args.part(), args.top), terminal)?,
                 false => text::print(&view, args, terminal)?,
             }
         }
@@ -60,7 +60,7 @@ pub(crate) fn of_process(
                 Failure::new("this tensor has no memory to hold", Some(cause.to_owned()), None)
             })?;
             match args.json {
-                true => print_sorted(&json::tensor(&tensor), terminal)?,
+                true => print_sorted(&HeldTensorReport::new(&tensor), terminal)?,
                 false => text::tensor(&tensor, terminal)?,
             }
         }
@@ -159,7 +159,7 @@ pub(super) fn for_page(
 ) -> Option<serde_json::Value> {
     let view = HoldersView::new(name, most_useful(recording)?, devices);
     let limits = TreeLimits { depth: PAGE_DEPTH, most: PAGE_WIDTH, least: 1 };
-    serde_json::to_value(json::page(&view, &view.holdings.tree(limits))).ok()
+    serde_json::to_value(HoldersOfPage::new(&view, &view.holdings.tree(limits))).ok()
 }
 
 /// Levels of the tree on the page, and branches of each.

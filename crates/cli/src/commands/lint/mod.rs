@@ -2,8 +2,6 @@
 
 mod diff;
 mod github;
-pub(super) mod json;
-mod sarif;
 mod statistics;
 mod text;
 
@@ -11,8 +9,10 @@ pub(super) use text::style;
 
 use crate::ExitCode;
 use crate::args::{LintArgs, LintFormat};
+use crate::commands::document;
 use crate::terminal::{Failure, Terminal, shown_path};
 use analysis::words::printable;
+use documents::LintDocument;
 use project::LintResults;
 
 /// Exit code if a file is not Python.
@@ -54,10 +54,12 @@ fn print(args: &LintArgs, looked: &LintResults, terminal: &mut Terminal) -> anyh
     }
     match format {
         LintFormat::Text if args.statistics => statistics::print(looked, terminal)?,
-        LintFormat::Json if args.statistics => return statistics::print_json(looked, terminal),
+        LintFormat::Json if args.statistics => {
+            return document::print_sorted(&LintDocument::statistics(looked), terminal);
+        }
         LintFormat::Text => text::print(looked, terminal)?,
-        LintFormat::Json => return json::print(looked, terminal),
-        LintFormat::Sarif => return sarif::print(looked, terminal),
+        LintFormat::Json => return document::print(&LintDocument::findings(looked), terminal),
+        LintFormat::Sarif => return document::print(&documents::sarif(looked), terminal),
         LintFormat::Github => return github::print(looked, terminal),
     }
     text::summary(looked, args, terminal);

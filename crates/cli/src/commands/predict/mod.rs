@@ -1,11 +1,12 @@
 //! `oomph predict`: the program on an emulated card. Does it fit, what fills it, how certain is that.
 
-pub(super) mod json;
 mod text;
 
-use crate::args::PredictArgs;
+use crate::args::{PredictArgs, ReportArgs};
+use crate::commands::document;
 use crate::terminal::{TALK, Terminal};
 use crate::{ExitCode, Host};
+use documents::{PredictDocument, PredictedProgram};
 use launch::{
     EmulatedGpu, Job, OutputFolder, Prediction, ProgramOutput, RunFolder, Variants, command_text, predict,
 };
@@ -23,7 +24,15 @@ pub(crate) fn run(args: &PredictArgs, host: &Host, terminal: &mut Terminal) -> a
     launch::check_not_stopped()?;
     let answer = PredictAnswer { args, shown, prediction, variants };
     if args.json {
-        json::print(&answer, terminal)?;
+        let program = PredictedProgram {
+            command: &answer.shown,
+            gpu: &args.gpu,
+            gpus: args.gpus,
+            prediction: &answer.prediction,
+            variants: &answer.variants,
+        };
+        let options = (&ReportArgs::for_new_run()).into();
+        document::print(&PredictDocument::new(&program, &options), terminal)?;
     } else {
         text::print(&answer, terminal)?;
     }

@@ -1,9 +1,6 @@
 //! `oomph report`: what is wrong, what fills memory, and where it comes from.
 
-pub(super) mod findings_json;
 pub(super) mod findings_text;
-pub(super) mod json;
-mod live_json;
 mod live_text;
 mod ranks;
 mod summary;
@@ -11,8 +8,10 @@ pub(super) mod text;
 
 use crate::ExitCode;
 use crate::args::{By, ReportArgs};
+use crate::commands::document;
 use crate::terminal::{Failure, TALK, Terminal};
 use analysis::{Device, DeviceSummary, Diagnosis, Moment, Severity};
+use documents::ReportDocument;
 use inputs::Input;
 use std::path::PathBuf;
 
@@ -31,14 +30,14 @@ pub(crate) fn run(args: &ReportArgs, terminal: &mut Terminal) -> anyhow::Result<
 pub(crate) struct Report<'a> {
     args: &'a ReportArgs,
     is_ranks: bool,
-    json: Option<json::ReportDocument>,
+    json: Option<ReportDocument>,
     summaries: Vec<DeviceSummary>,
     worst: Option<Severity>,
 }
 
 impl<'a> Report<'a> {
     pub(crate) fn new(args: &'a ReportArgs, inputs: usize) -> Report<'a> {
-        let json = args.json.then(json::ReportDocument::new);
+        let json = args.json.then(ReportDocument::default);
         Report { args, is_ranks: inputs > 1, json, summaries: Vec::new(), worst: None }
     }
 
@@ -64,7 +63,7 @@ impl<'a> Report<'a> {
             self.summaries.extend(device_summaries(&input.name, &answers));
         }
         match &mut self.json {
-            Some(document) => document.add(input, &answers, args),
+            Some(document) => document.add(input, &answers, &args.into()),
             None if !self.is_ranks => text::print(input, &answers, args, terminal)?,
             None => {}
         }
@@ -78,7 +77,12 @@ impl<'a> Report<'a> {
                 .say("note: --at and --by are for one input; the ranks are compared at their peaks, by line");
         }
         match json {
-            Some(document) => document.print(&summaries, terminal)?,
+            Some(mut document) => {
+                if is_ranks {
+                    document.compare_ranks(&summaries);
+                }
+                document::print(&document, terminal)?;
+            }
             None if is_ranks && !args.summary => ranks::print(&summaries, terminal)?,
             None => {}
         }

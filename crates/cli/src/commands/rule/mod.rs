@@ -6,10 +6,9 @@ use crate::commands::document;
 use crate::commands::lint::style;
 use crate::terminal::{Failure, Style, Terminal};
 use crate::words::{paragraph, wrap};
+use documents::RuleDocument;
 use lint::{RULES, Rule};
 use project::named;
-use schemars::JsonSchema;
-use serde::Serialize;
 use std::io::Write;
 
 pub(crate) fn run(args: &RuleArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
@@ -19,7 +18,7 @@ pub(crate) fn run(args: &RuleArgs, terminal: &mut Terminal) -> anyhow::Result<Ex
     };
     let shows_pages = args.all || args.rule.is_some();
     if args.json {
-        document::print(&RuleList(rules.iter().map(|rule| described(rule)).collect()), terminal)?;
+        document::print(&RuleDocument::new(&rules), terminal)?;
     } else if !shows_pages && args.markdown {
         let hint = "`oomph rule --markdown --all` prints the pages of all rules";
         return Err(Failure::new("--markdown needs a rule, or --all", None, Some(hint)).into());
@@ -85,42 +84,4 @@ fn page(rule: &Rule, terminal: &mut Terminal) -> anyhow::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Rules of the linter.
-#[derive(Serialize, JsonSchema)]
-pub(super) struct RuleList(Vec<RuleReport>);
-
-/// A rule of the linter.
-#[derive(Serialize, JsonSchema)]
-struct RuleReport {
-    /// Code, such as `OOM101`.
-    code: &'static str,
-    /// Name, such as `loss-kept-in-list`.
-    name: &'static str,
-    /// `high`, `medium` or `low`.
-    severity: &'static str,
-    /// What it finds, in one sentence.
-    says: &'static str,
-    /// Why that is a mistake.
-    why: &'static str,
-    /// What the mistake costs.
-    costs: &'static str,
-    /// Python code with the mistake.
-    bad: &'static str,
-    /// The same code without it.
-    good: &'static str,
-}
-
-fn described(rule: &Rule) -> RuleReport {
-    RuleReport {
-        code: rule.code,
-        name: rule.name,
-        severity: rule.severity.name(),
-        says: rule.summary,
-        why: rule.why.trim(),
-        costs: rule.costs.trim(),
-        bad: rule.bad.trim(),
-        good: rule.good.trim(),
-    }
 }

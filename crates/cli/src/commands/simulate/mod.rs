@@ -1,6 +1,5 @@
 //! `oomph simulate`: a recorded run under other allocator settings, on another card.
 
-pub(super) mod json;
 mod text;
 
 use crate::ExitCode;
@@ -8,8 +7,8 @@ use crate::args::SimulateArgs;
 use crate::commands::document::print_sorted;
 use crate::terminal::{Failure, Progress, TALK, Terminal, shown_path};
 use analysis::Device;
+use documents::{SimulateDocument, VerificationReport};
 use inputs::Input;
-use json::{SimulateDocument, VerificationReport};
 use launch::in_parallel;
 use snapshot::{History, Snapshot};
 use std::path::{Path, PathBuf};
@@ -71,7 +70,7 @@ pub(super) fn replayed(
     let simulation = Simulation::new(name, device, &recorded, question);
     let trial = whatif::requested_trial(&simulation, say)?;
     let run = recorded.replayed(&trial.what, &trial.conf);
-    Ok((serde_json::to_value(json::trial(&simulation, &trial))?, run))
+    Ok((serde_json::to_value(SimulateDocument::trial(&simulation, &trial))?, run))
 }
 
 fn load(file: &Path, request: &SimulateRequest, terminal: &Terminal) -> anyhow::Result<Input> {
@@ -90,8 +89,7 @@ fn what_if(
         whatif::write_run(simulation, &trial, path)?;
     }
     if request.json {
-        let report = Box::new(json::trial(simulation, &trial));
-        print_sorted(&SimulateDocument::Trial(report), terminal)?;
+        print_sorted(&SimulateDocument::trial(simulation, &trial), terminal)?;
     } else {
         text::what_if(simulation, &trial, request.output.as_deref(), terminal)?;
     }
@@ -113,7 +111,7 @@ fn search(
     });
     let any_fits = trials.iter().any(Trial::fits);
     if request.json {
-        print_sorted(&SimulateDocument::Search(json::search(simulation, &trials)), terminal)?;
+        print_sorted(&SimulateDocument::search(simulation, &trials), terminal)?;
     } else {
         text::search(simulation, &trials, terminal)?;
     }
@@ -161,7 +159,7 @@ impl<'a> Verifications<'a> {
         if self.request.json {
             let settings =
                 whatif::known_conf(&self.request.question).unwrap_or(&input.snapshot.settings.conf);
-            self.reports.push(json::verification(input, history, &recorded, settings));
+            self.reports.push(VerificationReport::new(input, history, &recorded, settings));
             return Ok(());
         }
         text::verification(input, history, &recorded, self.inputs == 1, terminal)
@@ -177,7 +175,7 @@ impl<'a> Verifications<'a> {
             .into());
         }
         if self.request.json {
-            print_sorted(&json::verifications(self.reports), terminal)?;
+            print_sorted(&SimulateDocument::verifications(self.reports), terminal)?;
         } else if self.inputs > 1 {
             text::verified(self.followed, self.all_identical, terminal)?;
         }

@@ -2,12 +2,12 @@
 
 use crate::ExitCode;
 use crate::args::{DEFAULT_NON_PYTORCH, ViewArgs};
-use crate::commands::report::findings_json::finding_report;
 use crate::commands::{holders, simulate};
 use crate::terminal::{Failure, Progress, TALK, Terminal, shown_path};
 use analysis::words::printable;
 use analysis::{Device, Finding, RunModel, not_found};
 use anyhow::Context;
+use documents::ReportedFinding;
 use inputs::Input;
 use serde_json::json;
 use serve::Token;
@@ -144,7 +144,7 @@ impl Commands for PageCommands {
         let mut linted = LintCache::default();
         let reports = findings
             .iter()
-            .map(|finding| TypedJson::new(json!(finding_report(model.device, finding, &mut linted))));
+            .map(|finding| TypedJson::new(json!(ReportedFinding::new(model.device, finding, &mut linted))));
         (reports.collect(), not_found(model, findings).unwrap_or_default())
     }
 

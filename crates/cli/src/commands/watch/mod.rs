@@ -1,11 +1,12 @@
 //! `oomph watch`: what running programs hold now, and whether it grows.
 
-pub(super) mod json;
 mod text;
 
 use crate::ExitCode;
 use crate::args::{Target, WatchArgs};
+use crate::commands::document;
 use crate::terminal::{Failure, Terminal};
+use documents::WatchDocument;
 use live::Watcher;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -32,7 +33,11 @@ pub(crate) fn run(args: &WatchArgs, terminal: &mut Terminal) -> anyhow::Result<E
     } else {
         settle(&watcher, args.interval);
         let look = WatchState::new(&watcher);
-        if args.json { json::print(&look, terminal)? } else { text::print(&look, terminal)? }
+        if args.json {
+            document::print_line(&WatchDocument::new(&look), terminal)?;
+        } else {
+            text::print(&look, terminal)?;
+        }
     }
     Ok(0)
 }
@@ -63,7 +68,7 @@ fn settle(watcher: &Watcher, interval: Duration) {
 fn stream(watcher: &Watcher, args: &WatchArgs, terminal: &mut Terminal) -> anyhow::Result<()> {
     loop {
         let look = WatchState::new(watcher);
-        json::print(&look, terminal)?;
+        document::print_line(&WatchDocument::new(&look), terminal)?;
         terminal.out().flush()?;
         if args.target.is_some() && look.all_have_exited() {
             return Ok(());

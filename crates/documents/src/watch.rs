@@ -1,18 +1,16 @@
-//! The current state as one line of JSON.
+//! The JSON of `oomph watch --json`: the current state.
 
-use crate::terminal::Terminal;
 use analysis::Pace;
 use live::{DeviceCounters, Gpu, GpuProcess, MemorySplit, WatchedRecorder};
 use recording::Exit;
 use schemars::JsonSchema;
 use serde::Serialize;
 use snapshot::Bytes;
-use std::io::Write;
 use watch::state::{WatchRow, WatchState};
 
 /// The memory of running programs, at one moment.
 #[derive(Serialize, JsonSchema)]
-pub(in crate::commands) struct WatchDocument<'a> {
+pub struct WatchDocument<'a> {
     /// Version of the format.
     version: u32,
     /// Devices of recorded processes.
@@ -221,24 +219,26 @@ impl From<GpuProcess> for ProcessJson {
     }
 }
 
-pub(super) fn print(look: &WatchState, terminal: &mut Terminal) -> anyhow::Result<()> {
-    let mut document = WatchDocument {
-        version: 2,
-        devices: Vec::new(),
-        gpus: Vec::new(),
-        no_driver: look.no_driver.as_deref(),
-        notes: &look.notes,
-    };
-    for row in &look.rows {
-        match row {
-            WatchRow::Recorded { recorder, device, split, .. } => {
-                document.devices.push(device_json(recorder, device, split))
+impl<'a> WatchDocument<'a> {
+    /// Converts a state.
+    pub fn new(state: &'a WatchState) -> WatchDocument<'a> {
+        let mut document = WatchDocument {
+            version: 2,
+            devices: Vec::new(),
+            gpus: Vec::new(),
+            no_driver: state.no_driver.as_deref(),
+            notes: &state.notes,
+        };
+        for row in &state.rows {
+            match row {
+                WatchRow::Recorded { recorder, device, split, .. } => {
+                    document.devices.push(device_json(recorder, device, split))
+                }
+                WatchRow::DriverOnly(gpu) => document.gpus.push(gpu.into()),
             }
-            WatchRow::DriverOnly(gpu) => document.gpus.push(gpu.into()),
         }
+        document
     }
-    serde_json::to_writer(terminal.out(), &document)?;
-    Ok(writeln!(terminal.out())?)
 }
 
 fn device_json<'a>(

@@ -1,28 +1,38 @@
 //! The JSON of `oomph report --json`: public and versioned. Fields may be added, none renamed.
 
-use super::findings_json::{ReportedFinding, finding_report};
-use super::live_json::{LiveReport, live};
-use crate::args::ReportArgs;
-use crate::commands::document;
-use crate::terminal::Terminal;
-use analysis::{
-    ByCategory, Category, Device, DeviceSummary, Diagnosis, LabelledTensors, RunModel, SiteName, UsageChange,
-};
+use crate::amounts::{BytesByCategory, by_category};
+use crate::findings::ReportedFinding;
+use crate::live::LiveReport;
+use crate::sites::ChangeReport;
+use analysis::{Device, DeviceSummary, Diagnosis, Key, LabelledTensors, Moment, RunModel};
 use inputs::Input;
 use recording::{DumpReason, Label, RunInfo};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use snapshot::{Counters, FrameId, Metric, PoolClass, Snapshot, StackId};
+use snapshot::{Counters, Metric, PoolClass};
 use source::linted::LintCache;
 use std::collections::BTreeMap;
 
-/// Bytes by the names of categories.
-pub(crate) type BytesByCategory = BTreeMap<&'static str, u64>;
+/// Lines that are listed as the reason for the difference between ranks.
+const MAX_SITES: usize = 16;
+
+/// What a report shows of live blocks, and what else it contains.
+#[derive(Clone, Copy, Debug)]
+pub struct ReportOptions {
+    /// Moment to look at; `None` is the last OOM, or else the peak.
+    pub at: Option<Moment>,
+    /// What live blocks are grouped by.
+    pub by: Key,
+    /// Number of groups; the rest is summed.
+    pub top: usize,
+    /// Whether to include the keys of `torch.cuda.memory_stats()`.
+    pub with_stats: bool,
+}
 
 /// What is wrong with the memory of recorded runs, and what fills it.
 #[derive(Serialize, JsonSchema)]
-pub(crate) struct ReportDocument {
+pub struct ReportDocument {
     /// Version of the format.
     version: u32,
     /// One entry per input.
@@ -47,35 +57,6 @@ struct RanksReport {
     sites: Vec<ChangeReport>,
     /// Bytes by which each category of the highest exceeds the other at the peak.
     categories: BTreeMap<&'static str, i64>,
-}
-
-/// What one line holds in two runs.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct ChangeReport {
-    /// The line; absent if unknown.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    site: Option<ReportedSite>,
-    /// Line number in the first run, if it is another.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    moved_from: Option<u32>,
-    /// Whether the memory was allocated in the backward pass.
-    in_backward: bool,
-    /// Bytes in the first run.
-    before: u64,
-    /// Bytes in the second run.
-    after: u64,
-}
-
-impl From<&UsageChange> for ChangeReport {
-    fn from(change: &UsageChange) -> ChangeReport {
-        ChangeReport {
-            site: change.site.as_ref().map(site_name_report),
-            moved_from: change.moved_from,
-            in_backward: change.in_backward,
-            before: change.before.0,
-            after: change.after.0,
-        }
-    }
 }
 
 /// One snapshot.
@@ -265,17 +246,6 @@ impl From<Counters> for CountersReport {
     }
 }
 
-/// A line of code.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct ReportedSite {
-    /// Path of the file.
-    file: String,
-    /// Line number, from 1.
-    line: u32,
-    /// Name of the function.
-    function: String,
-}
-
 /// Memory of one stream and pool at the end.
 #[derive(Serialize, JsonSchema)]
 struct PoolReport {
@@ -291,12 +261,15 @@ struct PoolReport {
     end: CountersReport,
 }
 
-impl ReportDocument {
-    pub(crate) fn new() -> ReportDocument {
+impl Default for ReportDocument {
+    fn default() -> ReportDocument {
         ReportDocument { version: 2, inputs: Vec::new(), ranks: None }
     }
+}
 
-    pub(crate) fn add(&mut self, input: &Input, answers: &[Diagnosis<'_>], args: &ReportArgs) {
+impl ReportDocument {
+    /// Adds an input with the diagnosis of each of its devices.
+    pub fn add(&mut self, input: &Input, answers: &[Diagnosis<'_>], options: &ReportOptions) {
         let snapshot = &input.snapshot;
         let text = |id| snapshot.strings.get(id);
         let settings = &snapshot.settings;
@@ -313,35 +286,24 @@ impl ReportDocument {
             recording: input.run.as_ref().map(RunReport::from),
             torch: snapshot.torch.to_string(),
             settings: SettingsReport { recorded: settings.recorded, conf: settings.conf.clone(), values },
-            devices: answers.iter().map(|answer| report(answer, args)).collect(),
+            devices: answers.iter().map(|answer| report(answer, options)).collect(),
         });
     }
 
-    /// Prints it; several inputs are compared as ranks.
-    pub(crate) fn print(
-        mut self,
-        summaries: &[DeviceSummary],
-        terminal: &mut Terminal,
-    ) -> anyhow::Result<()> {
-        if self.inputs.len() > 1 {
-            self.ranks = analysis::skew(summaries).map(|skew| RanksReport {
-                count: summaries.len(),
-                peaks: summaries.iter().map(|rank| rank.allocated.0.0).collect(),
-                highest: skew.highest,
-                compared_with: skew.middle,
-                sites: skew.changes.iter().take(16).map(ChangeReport::from).collect(),
-                categories: skew.categories.iter().map(|(of, by)| (of.name(), *by)).collect(),
-            });
-        }
-        document::print(&self, terminal)
+    /// Compares several inputs as ranks, by the summaries of their devices.
+    pub fn compare_ranks(&mut self, summaries: &[DeviceSummary]) {
+        self.ranks = analysis::skew(summaries).map(|skew| RanksReport {
+            count: summaries.len(),
+            peaks: summaries.iter().map(|rank| rank.allocated.0.0).collect(),
+            highest: skew.highest,
+            compared_with: skew.middle,
+            sites: skew.changes.iter().take(MAX_SITES).map(ChangeReport::from).collect(),
+            categories: skew.categories.iter().map(|(of, by)| (of.name(), *by)).collect(),
+        });
     }
 }
 
-pub(crate) fn by_category(held: &ByCategory) -> BytesByCategory {
-    Category::ALL.iter().map(|&of| (of.name(), held.get(of).0)).collect()
-}
-
-fn report(answer: &Diagnosis<'_>, args: &ReportArgs) -> DeviceReport {
+fn report(answer: &Diagnosis<'_>, options: &ReportOptions) -> DeviceReport {
     let (model, device) = (&answer.model, answer.model.device);
     let history = &device.history;
     let events = &device.snapshot.events;
@@ -386,17 +348,17 @@ fn report(answer: &Diagnosis<'_>, args: &ReportArgs) -> DeviceReport {
         findings: answer
             .findings
             .iter()
-            .map(|finding| finding_report(device, finding, &mut linted))
+            .map(|finding| ReportedFinding::new(device, finding, &mut linted))
             .collect(),
         counters: CountersAt { peak: history.allocated_peak.counters.into(), end: history.end.into() },
         non_pytorch: device
             .recording
             .non_pytorch(history.device)
             .map(|memory| NonPytorchReport { process: memory.process.0, others: memory.others.0 }),
-        live: live(model, args),
+        live: LiveReport::new(model, options),
         streams_and_pools: pools(device),
         ooms: history.stats.ooms,
-        stats: args.summary.then(|| stats(device)),
+        stats: options.with_stats.then(|| stats(device)),
         caveats: history.caveats.iter().chain(&device.snapshot.caveats).cloned().collect(),
     }
 }
@@ -409,18 +371,6 @@ fn labels(model: &RunModel<'_>) -> BTreeMap<&'static str, LabelReport> {
         (label.name(), LabelReport { tensors, bytes: most.0, at_peak: at_peak.0 })
     };
     Label::ALL.into_iter().filter(|&label| named[label as usize].tensors > 0).map(report).collect()
-}
-
-pub(crate) fn stack_report(snapshot: &Snapshot, stack: StackId) -> Vec<ReportedSite> {
-    snapshot.stacks.frames(stack).iter().map(|&frame| site_report(snapshot, frame)).collect()
-}
-
-pub(crate) fn site_report(snapshot: &Snapshot, frame: FrameId) -> ReportedSite {
-    site_name_report(&SiteName::of(snapshot, frame))
-}
-
-pub(crate) fn site_name_report(site: &SiteName) -> ReportedSite {
-    ReportedSite { file: site.file.clone(), line: site.line, function: site.function.clone() }
 }
 
 /// The end of the history by stream, pool and kind of segment.

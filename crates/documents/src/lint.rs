@@ -1,24 +1,22 @@
-//! `--format json`: a list of findings.
+//! The JSON of `oomph lint --json`: findings, or how often each rule was broken.
 
-use super::statistics::RuleStatistics;
-use crate::commands::document;
-use crate::terminal::Terminal;
 use lint::{Diagnostic, SourceRange};
-use project::{LintResults, LintedFile};
+use project::{LintResults, LintedFile, RuleCount};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Findings of the linter; with `--statistics`, how often each rule was broken.
 #[derive(Serialize, JsonSchema)]
 #[serde(untagged)]
-pub(in crate::commands) enum LintDocument<'a> {
+#[expect(missing_docs, reason = "a comment on a variant would change the schema")]
+pub enum LintDocument<'a> {
     Findings(Vec<LintFinding<'a>>),
     Statistics(Vec<RuleStatistics>),
 }
 
 /// A finding of the linter. Lines and columns count from 1; columns count characters.
 #[derive(Serialize, JsonSchema)]
-pub(in crate::commands) struct LintFinding<'a> {
+pub struct LintFinding<'a> {
     /// Code of the rule, such as `OOM101`.
     code: &'a str,
     /// Name of the rule.
@@ -89,9 +87,38 @@ struct RelatedReport {
     cell: Option<usize>,
 }
 
-pub(super) fn print(looked: &LintResults, terminal: &mut Terminal) -> anyhow::Result<()> {
-    let findings = looked.findings().map(|(file, found)| finding(file, found)).collect();
-    document::print(&LintDocument::Findings(findings), terminal)
+/// How often a rule was broken.
+#[derive(Serialize, JsonSchema)]
+pub struct RuleStatistics {
+    /// Code of the rule, such as `OOM101`.
+    code: &'static str,
+    /// Name of the rule.
+    name: &'static str,
+    /// Severity of its worst finding: `high`, `medium` or `low`.
+    severity: &'static str,
+    /// Number of findings.
+    count: usize,
+    /// Number of findings with a fix.
+    fixable: usize,
+}
+
+impl LintDocument<'_> {
+    /// Lists all findings.
+    pub fn findings(results: &LintResults) -> LintDocument<'_> {
+        LintDocument::Findings(results.findings().map(|(file, found)| finding(file, found)).collect())
+    }
+
+    /// Counts the findings of each rule.
+    pub fn statistics(results: &LintResults) -> LintDocument<'static> {
+        let statistics = |RuleCount { rule, worst, count, fixable }| RuleStatistics {
+            code: rule.code,
+            name: rule.name,
+            severity: worst.name(),
+            count,
+            fixable,
+        };
+        LintDocument::Statistics(results.by_rule().into_iter().map(statistics).collect())
+    }
 }
 
 fn finding<'a>(file: &'a LintedFile, found: &'a Diagnostic) -> LintFinding<'a> {

@@ -1,15 +1,14 @@
-//! `--format sarif`: SARIF 2.1.0, as code scanning services take it.
+//! `oomph lint --format sarif`: SARIF 2.1.0, as code scanning services take it.
 
-use crate::commands::document;
-use crate::terminal::Terminal;
 use lint::{Diagnostic, RULES, Rule, RuleSeverity, SourceRange};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use project::{LintResults, LintedFile};
 use serde_json::{Value, json};
 
-pub(super) fn print(looked: &LintResults, terminal: &mut Terminal) -> anyhow::Result<()> {
+/// Findings of the linter as SARIF.
+pub fn sarif(looked: &LintResults) -> Value {
     let results: Vec<Value> = looked.findings().map(|(file, found)| result(file, found)).collect();
-    let document = json!({
+    json!({
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
         "runs": [{
@@ -21,8 +20,7 @@ pub(super) fn print(looked: &LintResults, terminal: &mut Terminal) -> anyhow::Re
             "columnKind": "unicodeCodePoints",
             "results": results,
         }],
-    });
-    document::print(&document, terminal)
+    })
 }
 
 fn described(rule: &Rule) -> Value {

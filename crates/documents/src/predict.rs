@@ -1,20 +1,30 @@
 //! The JSON of `oomph predict --json`: public and versioned. Fields may be added, none renamed.
 
-use super::PredictAnswer;
-use crate::args::ReportArgs;
-use crate::commands::report::json::ReportDocument;
-use crate::terminal::Terminal;
+use crate::report::{ReportDocument, ReportOptions};
 use inputs::Input;
-use launch::{DevicePeak, FitVerdict, Phase, Prediction, ProgramPart, Variant};
+use launch::{DevicePeak, FitVerdict, GpuModel, Phase, Prediction, ProgramPart, Variant, Variants};
 use recording::{LoopInfo, ValueRead};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::io::Write;
+
+/// A program that was run on emulated GPUs.
+pub struct PredictedProgram<'a> {
+    /// Its command, as the user wrote it.
+    pub command: &'a str,
+    /// The GPU that was emulated.
+    pub gpu: &'a GpuModel,
+    /// Number of such GPUs.
+    pub gpus: u32,
+    /// How it went.
+    pub prediction: &'a Prediction,
+    /// Runs with something changed.
+    pub variants: &'a Variants,
+}
 
 /// Whether a program fits on an emulated GPU, and what fills it.
 #[derive(Serialize, JsonSchema)]
-pub(in crate::commands) struct PredictReport<'a> {
+pub struct PredictDocument<'a> {
     /// Version of the format.
     version: u32,
     /// Program as the user wrote it.
@@ -197,48 +207,44 @@ struct ReadReport {
     count: u64,
 }
 
-pub(super) fn print(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
-    let prediction = &answer.prediction;
-    let sureness = &prediction.confidence;
-    let report = PredictReport {
-        version: 1,
-        program: &answer.shown,
-        gpu: GpuReport {
-            key: answer.args.gpu.key,
-            name: answer.args.gpu.name,
-            count: answer.args.gpus,
-            memory: prediction.memory,
-        },
-        torch: prediction.info.torch.as_deref().unwrap_or_default(),
-        steps: PredictedSteps {
-            count: prediction.info.steps.unwrap_or_default(),
-            ended: prediction.info.state.word().unwrap_or_default(),
-        },
-        outcome: outcome(prediction),
-        confidence: if sureness.is_exact() { "exact" } else { "estimate" },
-        reasons: &sureness.reasons,
-        remarks: &sureness.remarks,
-        reads: &prediction.info.emulation.reads,
-        devices: prediction.all.iter().map(device).collect(),
-        phases: prediction.phases.iter().map(phase).collect(),
-        vary: answer.variants.varied.as_ref().map(|varied| VaryReport {
-            name: &varied.name,
-            largest: varied.largest,
-            runs: varied.runs.iter().map(variant).collect(),
-        }),
-        tried: answer.variants.tried.iter().map(variant).collect(),
-        report: document(&prediction.recording),
-        failing: prediction.failing.as_ref().map(document),
-    };
-    serde_json::to_writer_pretty(terminal.out(), &report)?;
-    Ok(writeln!(terminal.out())?)
+impl<'a> PredictDocument<'a> {
+    /// Converts a prediction; `options` are those of the reports in it.
+    pub fn new(program: &PredictedProgram<'a>, options: &ReportOptions) -> PredictDocument<'a> {
+        let PredictedProgram { command, gpu, gpus, prediction, variants } = program;
+        let sureness = &prediction.confidence;
+        PredictDocument {
+            version: 1,
+            program: command,
+            gpu: GpuReport { key: gpu.key, name: gpu.name, count: *gpus, memory: prediction.memory },
+            torch: prediction.info.torch.as_deref().unwrap_or_default(),
+            steps: PredictedSteps {
+                count: prediction.info.steps.unwrap_or_default(),
+                ended: prediction.info.state.word().unwrap_or_default(),
+            },
+            outcome: outcome(prediction),
+            confidence: if sureness.is_exact() { "exact" } else { "estimate" },
+            reasons: &sureness.reasons,
+            remarks: &sureness.remarks,
+            reads: &prediction.info.emulation.reads,
+            devices: prediction.all.iter().map(device).collect(),
+            phases: prediction.phases.iter().map(phase).collect(),
+            vary: variants.varied.as_ref().map(|varied| VaryReport {
+                name: &varied.name,
+                largest: varied.largest,
+                runs: varied.runs.iter().map(variant).collect(),
+            }),
+            tried: variants.tried.iter().map(variant).collect(),
+            report: document(&prediction.recording, options),
+            failing: prediction.failing.as_ref().map(|failing| document(failing, options)),
+        }
+    }
 }
 
-fn document(recording: &Input) -> ReportDocument {
+fn document(recording: &Input, options: &ReportOptions) -> ReportDocument {
     let devices = recording.devices();
     let answers: Vec<analysis::Diagnosis<'_>> = devices.iter().map(analysis::Diagnosis::new).collect();
-    let mut document = ReportDocument::new();
-    document.add(recording, &answers, &ReportArgs::for_new_run());
+    let mut document = ReportDocument::default();
+    document.add(recording, &answers, options);
     document
 }
 

@@ -1,6 +1,5 @@
-//! `oomph holders --json`, and who holds a leak in `oomph report --json`.
+//! The JSON of `oomph holders --json`, and who holds a leak in `oomph report --json`.
 
-use crate::args::HoldersArgs;
 use analysis::{Held, HeldTensor, HoldersView, SiteName};
 use heap::{Amount, Branch, Cycle, PathChange, StorageDevice};
 use recording::DumpReason;
@@ -8,18 +7,34 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use source::stores;
 
+/// What is listed of each recording.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HoldersPart {
+    /// The largest holders, and reference cycles.
+    Holders,
+    /// Reference cycles.
+    Cycles,
+    /// The dominator tree.
+    Tree {
+        /// Number of levels.
+        depth: usize,
+    },
+    /// Reference paths to the largest tensors.
+    Paths,
+}
+
 /// What keeps tensors alive, for each input.
 #[derive(Serialize, JsonSchema)]
-pub(in crate::commands) struct HoldersDocument {
+pub struct HoldersDocument {
     /// Version of the format.
-    pub(super) version: u32,
+    version: u32,
     /// One entry per recording.
-    pub(super) inputs: Vec<HoldersReport>,
+    inputs: Vec<HoldersReport>,
 }
 
 /// What keeps tensors alive in one recording.
 #[derive(Serialize, JsonSchema)]
-pub(super) struct HoldersReport {
+pub struct HoldersReport {
     /// Name of the recording.
     file: String,
     /// What made the recorder write: `exit`, `oom`, `signal`, `alarm`, `asked` or `stop`; empty if unknown.
@@ -202,7 +217,7 @@ struct OtherHolder {
 
 /// What keeps one tensor's memory.
 #[derive(Serialize)]
-pub(super) struct HeldTensorReport {
+pub struct HeldTensorReport {
     version: u32,
     device: String,
     bytes: u64,
@@ -214,7 +229,7 @@ pub(super) struct HeldTensorReport {
 
 /// The tree and the cycles, for the page of `oomph view`.
 #[derive(Serialize)]
-pub(super) struct HoldersOfPage {
+pub struct HoldersOfPage {
     name: String,
     dumped: &'static str,
     tree: BranchReport,
@@ -250,43 +265,57 @@ impl HolderReport {
     }
 }
 
-/// One input.
-pub(super) fn input(view: &HoldersView<'_>, args: &HoldersArgs) -> HoldersReport {
-    let mut report = HoldersReport {
-        file: view.name.to_owned(),
-        dumped: dumped(view),
-        objects: view.dump.heap.len(),
-        held: view
-            .totals()
-            .into_iter()
-            .map(|(device, storages, bytes)| HeldReport { device: device.to_string(), storages, bytes })
-            .collect(),
-        unheld: view.unheld().map(|unheld| {
-            unheld.into_iter().map(|(device, bytes)| DeviceBytes { device, bytes: bytes.0 }).collect()
-        }),
-        changes: None,
-        tree: None,
-        paths: None,
-        cycles: None,
-        holders: None,
-        caveats: view.caveats().to_vec(),
-    };
-    if let Some(changes) = &view.changes {
-        report.changes = Some(changes.iter().take(args.top).map(change).collect());
-    } else if args.tree {
-        report.tree = Some(branch(&view.tree(args.depth, args.top)));
-    } else if args.path {
-        let path = |(device, bytes, path): (&StorageDevice, _, _)| PathReport {
-            device: device.to_string(),
-            bytes,
-            path,
-        };
-        report.paths = Some(view.paths(args.top).into_iter().map(path).collect());
-    } else {
-        report.cycles = Some(cycles(view));
-        report.holders = (!args.cycles).then(|| holders(view));
+impl HoldersDocument {
+    /// One entry per recording.
+    pub fn new(inputs: Vec<HoldersReport>) -> HoldersDocument {
+        HoldersDocument { version: 1, inputs }
     }
-    report
+}
+
+impl HoldersReport {
+    /// Converts a view: changes if it has any, otherwise one part of it, with at most `top` entries.
+    pub fn new(view: &HoldersView<'_>, part: HoldersPart, top: usize) -> HoldersReport {
+        let mut report = HoldersReport {
+            file: view.name.to_owned(),
+            dumped: dumped(view),
+            objects: view.dump.heap.len(),
+            held: view
+                .totals()
+                .into_iter()
+                .map(|(device, storages, bytes)| HeldReport { device: device.to_string(), storages, bytes })
+                .collect(),
+            unheld: view.unheld().map(|unheld| {
+                unheld.into_iter().map(|(device, bytes)| DeviceBytes { device, bytes: bytes.0 }).collect()
+            }),
+            changes: None,
+            tree: None,
+            paths: None,
+            cycles: None,
+            holders: None,
+            caveats: view.caveats().to_vec(),
+        };
+        if let Some(changes) = &view.changes {
+            report.changes = Some(changes.iter().take(top).map(change).collect());
+            return report;
+        }
+        match part {
+            HoldersPart::Tree { depth } => report.tree = Some(branch(&view.tree(depth, top))),
+            HoldersPart::Paths => {
+                let path = |(device, bytes, path): (&StorageDevice, _, _)| PathReport {
+                    device: device.to_string(),
+                    bytes,
+                    path,
+                };
+                report.paths = Some(view.paths(top).into_iter().map(path).collect());
+            }
+            HoldersPart::Cycles => report.cycles = Some(cycles(view)),
+            HoldersPart::Holders => {
+                report.cycles = Some(cycles(view));
+                report.holders = Some(holders(view));
+            }
+        }
+        report
+    }
 }
 
 fn holders(view: &HoldersView<'_>) -> Vec<ListedHolder> {
@@ -298,27 +327,31 @@ fn holders(view: &HoldersView<'_>) -> Vec<ListedHolder> {
     view.holders.iter().map(listed).collect()
 }
 
-/// The tree and the cycles, for the page of `oomph view`.
-pub(super) fn page(view: &HoldersView<'_>, tree: &Branch) -> HoldersOfPage {
-    HoldersOfPage {
-        name: view.name.to_owned(),
-        dumped: dumped(view),
-        tree: branch(tree),
-        cycles: cycles(view),
-        caveats: view.caveats().to_vec(),
+impl HoldersOfPage {
+    /// Converts a view and its tree.
+    pub fn new(view: &HoldersView<'_>, tree: &Branch) -> HoldersOfPage {
+        HoldersOfPage {
+            name: view.name.to_owned(),
+            dumped: dumped(view),
+            tree: branch(tree),
+            cycles: cycles(view),
+            caveats: view.caveats().to_vec(),
+        }
     }
 }
 
-/// One tensor.
-pub(super) fn tensor(tensor: &HeldTensor) -> HeldTensorReport {
-    HeldTensorReport {
-        version: 1,
-        device: tensor.device.to_string(),
-        bytes: tensor.bytes.0,
-        held_by: tensor.ways.clone(),
-        garbage: tensor.is_garbage,
-        holder: tensor.held.as_ref().map(|held| HolderReport::new(held, None)),
-        fix: tensor.held.as_ref().map(|held| held.advice.clone()),
+impl HeldTensorReport {
+    /// Converts what keeps a tensor.
+    pub fn new(tensor: &HeldTensor) -> HeldTensorReport {
+        HeldTensorReport {
+            version: 1,
+            device: tensor.device.to_string(),
+            bytes: tensor.bytes.0,
+            held_by: tensor.ways.clone(),
+            garbage: tensor.is_garbage,
+            holder: tensor.held.as_ref().map(|held| HolderReport::new(held, None)),
+            fix: tensor.held.as_ref().map(|held| held.advice.clone()),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
-//! The JSON of `oomph simulate`: public and versioned.
+//! The JSON of `oomph simulate --json`: public and versioned.
 
-use crate::commands::report::json::{ReportedSite, site_name_report};
+use crate::sites::ReportedSite;
 use allocator::{Oom, RecordedRun};
 use inputs::Input;
 use schemars::JsonSchema;
@@ -14,7 +14,8 @@ const VERSION: u32 = 1;
 /// with the recording, or a list of them.
 #[derive(Serialize, JsonSchema)]
 #[serde(untagged)]
-pub(in crate::commands) enum SimulateDocument {
+#[expect(missing_docs, reason = "a comment on a variant would change the schema")]
+pub enum SimulateDocument {
     Trial(Box<TrialReport>),
     Search(SearchReport),
     Verification(Box<VerificationReport>),
@@ -23,7 +24,7 @@ pub(in crate::commands) enum SimulateDocument {
 
 /// One replay of the recorded run.
 #[derive(Serialize, JsonSchema)]
-pub(in crate::commands) struct TrialReport {
+pub struct TrialReport {
     /// Version of the format.
     version: u32,
     /// Name of the snapshot.
@@ -129,7 +130,7 @@ struct RecordedReport {
 
 /// All settings that were tried.
 #[derive(Serialize, JsonSchema)]
-pub(in crate::commands) struct SearchReport {
+pub struct SearchReport {
     /// Version of the format.
     version: u32,
     /// Name of the snapshot.
@@ -157,7 +158,7 @@ struct BestSettings {
 
 /// Comparisons of several devices or inputs.
 #[derive(Serialize, JsonSchema)]
-pub(in crate::commands) struct VerificationsReport {
+pub struct VerificationsReport {
     /// Version of the format.
     version: u32,
     /// One comparison per device of each input.
@@ -166,7 +167,7 @@ pub(in crate::commands) struct VerificationsReport {
 
 /// Comparison of the model with the recording of one device.
 #[derive(Serialize, JsonSchema)]
-pub(in crate::commands) struct VerificationReport {
+pub struct VerificationReport {
     /// Version of the format.
     version: u32,
     /// Name of the snapshot.
@@ -214,8 +215,75 @@ struct ModelComparison {
     assumed_private_segments: usize,
 }
 
-/// One replay.
-pub(super) fn trial(simulation: &Simulation<'_>, trial: &Trial) -> TrialReport {
+impl SimulateDocument {
+    /// One replay.
+    pub fn trial(simulation: &Simulation<'_>, of: &Trial) -> SimulateDocument {
+        SimulateDocument::Trial(Box::new(trial(simulation, of)))
+    }
+
+    /// All settings that were tried, the best first.
+    pub fn search(simulation: &Simulation<'_>, trials: &[Trial]) -> SimulateDocument {
+        SimulateDocument::Search(SearchReport {
+            version: VERSION,
+            file: simulation.name.to_owned(),
+            device: simulation.device.history.device,
+            recorded: recorded(simulation),
+            best: trials.first().filter(|best| best.fits()).map(|best| BestSettings {
+                settings: best.conf.clone(),
+                export: export_line(&best.conf),
+                peak_reserved: best.outcome.peak_reserved,
+            }),
+            trials: trials.iter().map(|each| trial(simulation, each)).collect(),
+        })
+    }
+
+    /// One comparison as it is, several as a list.
+    pub fn verifications(mut reports: Vec<VerificationReport>) -> SimulateDocument {
+        match reports.len() {
+            1 => SimulateDocument::Verification(Box::new(reports.remove(0))),
+            _ => SimulateDocument::Verifications(VerificationsReport { version: VERSION, inputs: reports }),
+        }
+    }
+}
+
+impl VerificationReport {
+    /// Compares a replayed history with its recording.
+    pub fn new(
+        input: &Input,
+        history: &History,
+        recorded: &RecordedRun<'_>,
+        settings: &str,
+    ) -> VerificationReport {
+        let verification = recorded.verification();
+        let conditions = recorded.conditions();
+        let peak_reserved = history.reserved_peak.bytes.0;
+        VerificationReport {
+            version: VERSION,
+            file: input.name.clone(),
+            device: history.device,
+            settings: settings.to_owned(),
+            torch: recorded.release.to_string(),
+            torch_of_the_file: input.snapshot.torch.to_string(),
+            limit: [conditions.available, conditions.limit].into_iter().flatten().min(),
+            peak_allocated: history.allocated_peak.bytes.0,
+            peak_reserved,
+            peak_reserved_range: [peak_reserved, peak_reserved],
+            end_reserved: history.end.reserved.0,
+            segments: recorded_segments(history),
+            retries: verification.retries,
+            oom: None,
+            verify: ModelComparison {
+                events: verification.events,
+                identical: verification.identical,
+                first_difference: verification.difference.map(ToString::to_string),
+                around: verification.difference.map(|difference| difference.around.clone()),
+                assumed_private_segments: verification.assumed_private,
+            },
+        }
+    }
+}
+
+fn trial(simulation: &Simulation<'_>, trial: &Trial) -> TrialReport {
     let Trial { what, outcome, .. } = trial;
     let (low, high) = outcome.peak_reserved_range;
     TrialReport {
@@ -249,7 +317,7 @@ fn failure(simulation: &Simulation<'_>, oom: &Oom) -> SimulatedOom {
     SimulatedOom {
         event: oom.event,
         step: simulation.device.steps.of_event(oom.event).map(|step| step + 1),
-        site: site(simulation, oom.event).as_ref().map(site_name_report),
+        site: site(simulation, oom.event).as_ref().map(ReportedSite::from),
         requested: oom.requested,
         wanted: oom.wanted,
         allocated: oom.allocated,
@@ -276,63 +344,4 @@ fn recorded(simulation: &Simulation<'_>) -> RecordedReport {
 
 fn recorded_segments(history: &History) -> SegmentCalls {
     SegmentCalls { allocs: history.stats.device_allocs, frees: history.stats.device_frees }
-}
-
-/// All settings that were tried, the best first.
-pub(super) fn search(simulation: &Simulation<'_>, trials: &[Trial]) -> SearchReport {
-    SearchReport {
-        version: VERSION,
-        file: simulation.name.to_owned(),
-        device: simulation.device.history.device,
-        recorded: recorded(simulation),
-        best: trials.first().filter(|best| best.fits()).map(|best| BestSettings {
-            settings: best.conf.clone(),
-            export: export_line(&best.conf),
-            peak_reserved: best.outcome.peak_reserved,
-        }),
-        trials: trials.iter().map(|each| trial(simulation, each)).collect(),
-    }
-}
-
-/// One comparison with the record.
-pub(super) fn verification(
-    input: &Input,
-    history: &History,
-    recorded: &RecordedRun<'_>,
-    settings: &str,
-) -> VerificationReport {
-    let verification = recorded.verification();
-    let conditions = recorded.conditions();
-    let peak_reserved = history.reserved_peak.bytes.0;
-    VerificationReport {
-        version: VERSION,
-        file: input.name.clone(),
-        device: history.device,
-        settings: settings.to_owned(),
-        torch: recorded.release.to_string(),
-        torch_of_the_file: input.snapshot.torch.to_string(),
-        limit: [conditions.available, conditions.limit].into_iter().flatten().min(),
-        peak_allocated: history.allocated_peak.bytes.0,
-        peak_reserved,
-        peak_reserved_range: [peak_reserved, peak_reserved],
-        end_reserved: history.end.reserved.0,
-        segments: recorded_segments(history),
-        retries: verification.retries,
-        oom: None,
-        verify: ModelComparison {
-            events: verification.events,
-            identical: verification.identical,
-            first_difference: verification.difference.map(ToString::to_string),
-            around: verification.difference.map(|difference| difference.around.clone()),
-            assumed_private_segments: verification.assumed_private,
-        },
-    }
-}
-
-/// One comparison as it is, several as a list.
-pub(super) fn verifications(mut reports: Vec<VerificationReport>) -> SimulateDocument {
-    match reports.len() {
-        1 => SimulateDocument::Verification(Box::new(reports.remove(0))),
-        _ => SimulateDocument::Verifications(VerificationsReport { version: VERSION, inputs: reports }),
-    }
 }

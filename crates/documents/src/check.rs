@@ -1,11 +1,7 @@
-//! `--format json`: the numbers and the verdict. Fields are added, never renamed.
+//! The JSON of `oomph check --json`: the numbers and the verdict. Fields may be added, none renamed.
 
-use crate::commands::diff::json::BeforeAfter;
-use crate::commands::document::print_sorted;
-use crate::commands::report::json::{
-    BytesByCategory, ChangeReport, ReportedSite, by_category, site_name_report,
-};
-use crate::terminal::Terminal;
+use crate::amounts::{BeforeAfter, BytesByCategory, by_category};
+use crate::sites::{ChangeReport, ReportedSite};
 use analysis::SiteUsage;
 use gate::{BaselineComparison, Breach, BudgetVerdict, DeviceVerdict, LimitResult, LimitState};
 use schemars::JsonSchema;
@@ -18,7 +14,7 @@ const MAX_SITES: usize = 16;
 
 /// A run's memory checked against a budget.
 #[derive(Serialize, JsonSchema)]
-pub(in crate::commands) struct CheckDocument {
+pub struct CheckDocument {
     /// Version of the format.
     version: u32,
     /// Whether all limits are kept.
@@ -144,16 +140,18 @@ struct BaselineNumber {
     allowed: u64,
 }
 
-pub(super) fn print(verdict: &BudgetVerdict, terminal: &mut Terminal) -> anyhow::Result<()> {
-    let document = CheckDocument {
-        version: 1,
-        ok: verdict.state() == LimitState::Kept,
-        verdict: verdict.state().name(),
-        devices: verdict.devices.iter().map(device).collect(),
-        notes: verdict.notes.clone(),
-        baseline_written: verdict.written.clone(),
-    };
-    print_sorted(&document, terminal)
+impl CheckDocument {
+    /// Converts a verdict.
+    pub fn new(verdict: &BudgetVerdict) -> CheckDocument {
+        CheckDocument {
+            version: 1,
+            ok: verdict.state() == LimitState::Kept,
+            verdict: verdict.state().name(),
+            devices: verdict.devices.iter().map(device).collect(),
+            notes: verdict.notes.clone(),
+            baseline_written: verdict.written.clone(),
+        }
+    }
 }
 
 fn device(judged: &DeviceVerdict) -> CheckedDevice {
@@ -161,7 +159,7 @@ fn device(judged: &DeviceVerdict) -> CheckedDevice {
     let replayed = measured.replayed.as_ref().ok();
     let breaches = judged.results.iter().flat_map(|judgement| &judgement.breaches);
     let site = |usage: &SiteUsage| SiteAtPeak {
-        site: usage.site.as_ref().map(site_name_report),
+        site: usage.site.as_ref().map(ReportedSite::from),
         in_backward: usage.in_backward,
         requested: usage.bytes.0,
     };
@@ -187,7 +185,7 @@ fn device(judged: &DeviceVerdict) -> CheckedDevice {
 fn limit(judgement: &LimitResult) -> LimitReport {
     let breach = |breach: &Breach| BreachReport {
         message: breach.message.clone(),
-        site: breach.site.as_ref().map(site_name_report),
+        site: breach.site.as_ref().map(ReportedSite::from),
         advice: breach.advice.clone(),
     };
     LimitReport {

@@ -1,6 +1,7 @@
 //! The JSON of `oomph diff`: public and versioned.
 
-use crate::commands::report::json::{ChangeReport, ReportedSite, site_name_report};
+use crate::amounts::BeforeAfter;
+use crate::sites::{ChangeReport, ReportedSite};
 use analysis::{
     Category, DevicePair, DeviceSummary, FindingChange, FindingSummary, RenamedFile, changes, finding_changes,
 };
@@ -11,7 +12,7 @@ use std::collections::BTreeMap;
 
 /// Two runs compared, device by device.
 #[derive(Serialize, JsonSchema)]
-pub(in crate::commands) struct DiffDocument {
+pub struct DiffDocument {
     /// Version of the format.
     version: u32,
     /// One pair per device or rank.
@@ -56,16 +57,6 @@ struct DiffSide {
     device: u32,
 }
 
-/// A value in both runs.
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "BeforeAfter_{T}")]
-pub(in crate::commands) struct BeforeAfter<T> {
-    /// Value in the first run.
-    pub(in crate::commands) before: T,
-    /// Value in the second run.
-    pub(in crate::commands) after: T,
-}
-
 /// Bytes at the peak and at the end.
 #[derive(Serialize, JsonSchema)]
 struct PeakAndEnd {
@@ -105,7 +96,7 @@ struct ComparedFinding {
 
 impl DiffDocument {
     /// Pairs of devices, with at most `top` lines each.
-    pub(super) fn new(pairs: &[DevicePair<'_>], top: usize) -> DiffDocument {
+    pub fn new(pairs: &[DevicePair<'_>], top: usize) -> DiffDocument {
         DiffDocument { version: 1, pairs: pairs.iter().map(|each| pair(each, top)).collect() }
     }
 }
@@ -161,6 +152,6 @@ fn finding(finding: &FindingSummary) -> ComparedFinding {
         summary: finding.summary.clone(),
         bytes: finding.bytes.0,
         bytes_per_step: finding.bytes_per_step.map(|bytes| bytes.0),
-        site: finding.site.as_ref().map(site_name_report),
+        site: finding.site.as_ref().map(ReportedSite::from),
     }
 }

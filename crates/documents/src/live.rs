@@ -1,8 +1,9 @@
 //! Live blocks in groups, in the JSON of `oomph report --json`.
 
-use super::json::{BytesByCategory, ReportedSite, by_category, site_report, stack_report};
-use crate::args::{By, ReportArgs};
-use analysis::{Device, LiveGroup, Moment, Origin, Phase, RunModel, Site};
+use crate::amounts::{BytesByCategory, by_category};
+use crate::report::ReportOptions;
+use crate::sites::{ReportedSite, stack_report};
+use analysis::{Device, Key, LiveGroup, Moment, Origin, Phase, RunModel, Site};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -82,33 +83,35 @@ struct RestReport {
     count: u64,
 }
 
-/// The groups of one device's live blocks.
-pub(crate) fn live(model: &RunModel<'_>, args: &ReportArgs) -> LiveReport {
-    let device = model.device;
-    let at = args.moment(device);
-    let position = device.position_of(at).unwrap_or(device.history.len());
-    let live = model.live_at(position, args.key());
-    let (shown, rest) = live.top(args.top);
-    LiveReport {
-        at: match at {
-            Moment::Peak => "peak".to_owned(),
-            Moment::Oom => "oom".to_owned(),
-            Moment::End => "end".to_owned(),
-            Moment::Event(event) => event.to_string(),
-        },
-        event: position.saturating_sub(1),
-        by: match args.by {
-            By::Site => "site",
-            By::Category => "category",
-            By::Stack => "stack",
-            By::Module => "module",
-            By::Size => "size",
-        },
-        bytes: live.bytes.0,
-        count: live.count,
-        by_layer: (args.by == By::Module).then_some(live.by_layer),
-        groups: shown.iter().map(|group| group_report(device, group)).collect(),
-        rest: RestReport { groups: rest.groups, bytes: rest.bytes.0, count: rest.count },
+impl LiveReport {
+    /// The groups of one device's live blocks.
+    pub(crate) fn new(model: &RunModel<'_>, options: &ReportOptions) -> LiveReport {
+        let device = model.device;
+        let at = options.at.unwrap_or_else(|| device.default_moment());
+        let position = device.position_of(at).unwrap_or(device.history.len());
+        let live = model.live_at(position, options.by);
+        let (shown, rest) = live.top(options.top);
+        LiveReport {
+            at: match at {
+                Moment::Peak => "peak".to_owned(),
+                Moment::Oom => "oom".to_owned(),
+                Moment::End => "end".to_owned(),
+                Moment::Event(event) => event.to_string(),
+            },
+            event: position.saturating_sub(1),
+            by: match options.by {
+                Key::Site => "site",
+                Key::Category => "category",
+                Key::Stack => "stack",
+                Key::Module { .. } => "module",
+                Key::Size => "size",
+            },
+            bytes: live.bytes.0,
+            count: live.count,
+            by_layer: matches!(options.by, Key::Module { .. }).then_some(live.by_layer),
+            groups: shown.iter().map(|group| group_report(device, group)).collect(),
+            rest: RestReport { groups: rest.groups, bytes: rest.bytes.0, count: rest.count },
+        }
     }
 }
 
@@ -142,7 +145,7 @@ fn group_report(device: &Device<'_>, group: &LiveGroup) -> GroupReport {
             };
             report.origin = Some(origin);
             report.forward_line = matches!(site, Site::BackwardOf(_)).then_some(true);
-            report.site = frame.map(|frame| site_report(snapshot, frame));
+            report.site = frame.map(|frame| ReportedSite::of(snapshot, frame));
         }
         Origin::Category(category) => report.category = Some(category.name()),
         Origin::Stack(stack) => report.stack = Some(stack_report(snapshot, stack)),

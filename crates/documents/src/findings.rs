@@ -1,7 +1,7 @@
 //! Findings in the JSON of `oomph report --json`.
 
-use super::json::{ReportedSite, site_report, stack_report};
-use crate::commands::holders::json::HolderReport;
+use crate::holders::HolderReport;
+use crate::sites::{ReportedSite, stack_report};
 use analysis::{Device, Finding, SiteName};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -11,7 +11,7 @@ use source::linted::{LintCache, LintRemark};
 
 /// Something that is wrong with a run's memory.
 #[derive(Serialize, JsonSchema)]
-pub(crate) struct ReportedFinding {
+pub struct ReportedFinding {
     /// Kind of finding, such as `leak` or `oom`.
     kind: &'static str,
     /// `high`, `medium` or `low`.
@@ -74,33 +74,31 @@ impl From<LintRemark> for RemarkReport {
     }
 }
 
-/// One finding.
-pub(crate) fn finding_report(
-    device: &Device<'_>,
-    finding: &Finding,
-    linted: &mut LintCache,
-) -> ReportedFinding {
-    let snapshot = device.snapshot;
-    ReportedFinding {
-        kind: finding.kind.name(),
-        severity: finding.severity.name(),
-        severity_reason: finding.reason.clone(),
-        summary: finding.summary.clone(),
-        bytes: finding.bytes.0,
-        bytes_per_step: finding.bytes_per_step.map(|bytes| bytes.0),
-        count: finding.count,
-        site: finding.site.map(|frame| site_report(snapshot, frame)),
-        module: finding.module.map(|module| device.modules.path(module).to_owned()),
-        held_by: finding.held.as_ref().map(|held| held.by.clone()),
-        holder: finding.held.as_ref().map(|held| {
-            HolderReport::new(held, finding.site.map(|frame| SiteName::of(snapshot, frame)).as_ref())
-        }),
-        cause: finding.cause.map(|cause| cause.name()),
-        details: finding.details.clone(),
-        evidence: record(snapshot, &finding.evidence),
-        fix: finding.fix.clone(),
-        caveats: finding.caveats.clone(),
-        lint: linted.of(finding, snapshot).into_iter().map(RemarkReport::from).collect(),
+impl ReportedFinding {
+    /// Converts a finding of a device; `linted` keeps what the linter said about files.
+    pub fn new(device: &Device<'_>, finding: &Finding, linted: &mut LintCache) -> ReportedFinding {
+        let snapshot = device.snapshot;
+        ReportedFinding {
+            kind: finding.kind.name(),
+            severity: finding.severity.name(),
+            severity_reason: finding.reason.clone(),
+            summary: finding.summary.clone(),
+            bytes: finding.bytes.0,
+            bytes_per_step: finding.bytes_per_step.map(|bytes| bytes.0),
+            count: finding.count,
+            site: finding.site.map(|frame| ReportedSite::of(snapshot, frame)),
+            module: finding.module.map(|module| device.modules.path(module).to_owned()),
+            held_by: finding.held.as_ref().map(|held| held.by.clone()),
+            holder: finding.held.as_ref().map(|held| {
+                HolderReport::new(held, finding.site.map(|frame| SiteName::of(snapshot, frame)).as_ref())
+            }),
+            cause: finding.cause.map(|cause| cause.name()),
+            details: finding.details.clone(),
+            evidence: record(snapshot, &finding.evidence),
+            fix: finding.fix.clone(),
+            caveats: finding.caveats.clone(),
+            lint: linted.of(finding, snapshot).into_iter().map(RemarkReport::from).collect(),
+        }
     }
 }
 
@@ -117,7 +115,7 @@ fn evidence(snapshot: &Snapshot, value: &analysis::EvidenceValue) -> Value {
         analysis::EvidenceValue::Ratio(ratio) => json!((ratio * 1e4).round() / 1e4),
         analysis::EvidenceValue::Text(text) => text.clone().into(),
         analysis::EvidenceValue::Flag(flag) => (*flag).into(),
-        analysis::EvidenceValue::Site(frame) => json!(site_report(snapshot, *frame)),
+        analysis::EvidenceValue::Site(frame) => json!(ReportedSite::of(snapshot, *frame)),
         analysis::EvidenceValue::Stack(stack) => json!(stack_report(snapshot, *stack)),
         analysis::EvidenceValue::List(values) => {
             values.iter().map(|value| evidence(snapshot, value)).collect()

@@ -1,7 +1,6 @@
 //! The JSON of `oomph explain --json`: public and versioned. Fields may be added, none renamed. Numbers
 //! that the message does not give are absent.
 
-use super::ExplainedLog;
 use analysis::messages::{Message, NextCommand, Numbers, OtherProcess, TracebackSite};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -10,7 +9,7 @@ use std::collections::BTreeMap;
 
 /// The out-of-memory messages of a log.
 #[derive(Serialize, JsonSchema)]
-pub(in crate::commands) struct ExplainDocument {
+pub struct ExplainDocument {
     /// Version of the format.
     version: u32,
     /// Messages, in the order of the log; empty if there are none.
@@ -156,11 +155,12 @@ struct OtherProcessReport {
 }
 
 impl ExplainDocument {
-    pub(super) fn new(explained: &ExplainedLog) -> ExplainDocument {
+    /// Explains the messages of a log; `more` is the number of further ones.
+    pub fn new(messages: &[Message], more: u64) -> ExplainDocument {
         ExplainDocument {
             version: 1,
-            messages: explained.messages.iter().map(message).collect(),
-            more: (explained.more > 0).then_some(explained.more),
+            messages: messages.iter().map(message).collect(),
+            more: (more > 0).then_some(more),
         }
     }
 }
