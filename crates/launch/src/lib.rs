@@ -34,7 +34,7 @@ pub use gpu_models::{GPU_MODELS, GpuModel};
 pub use notes::Notes;
 pub use output::{DEFAULT_FOLDER, OutputFolder, launcher_rank};
 pub use parallel::in_parallel;
-pub use phases::{Phase, ProgramPart};
+pub use phases::{ProgramPart, ProgramPhase};
 pub use predict::{
     DevicePeak, FitVerdict, Prediction, PredictionConfidence, command_text, nothing_recorded, predict,
 };

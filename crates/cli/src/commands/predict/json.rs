@@ -5,7 +5,7 @@ use crate::args::ReportArgs;
 use crate::commands::report::json::ReportDocument;
 use crate::terminal::Terminal;
 use inputs::Input;
-use launch::{DevicePeak, FitVerdict, Phase, Prediction, ProgramPart, Variant};
+use launch::{DevicePeak, FitVerdict, Prediction, ProgramPart, ProgramPhase, Variant};
 use recording::{LoopInfo, ValueRead};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -276,7 +276,7 @@ fn device(figures: &DevicePeak) -> DeviceFigures {
     }
 }
 
-fn phase(phase: &Phase) -> PhaseReport<'_> {
+fn phase(phase: &ProgramPhase) -> PhaseReport<'_> {
     let (part, site) = match &phase.part {
         ProgramPart::SetUp => ("set_up", None),
         ProgramPart::Loop(of) => ("loop", Some(phase_site(of))),

@@ -8,7 +8,9 @@ use crate::terminal::{Style, Terminal};
 use crate::words::paragraph;
 use analysis::Device;
 use analysis::words::{counted, grouped, percent, printable, share};
-use launch::{DevicePeak, FitVerdict, Phase, Prediction, ProgramPart, ValueSweep, Variant, technique_cost};
+use launch::{
+    DevicePeak, FitVerdict, Prediction, ProgramPart, ProgramPhase, ValueSweep, Variant, technique_cost,
+};
 use recording::{Exit, StopReason};
 use snapshot::Bytes;
 use std::io::Write;
@@ -146,7 +148,7 @@ fn fits_now(prediction: &Prediction, terminal: &mut Terminal) -> anyhow::Result<
 }
 
 /// The phases of the program, with the one that decides.
-fn phases(phases: &[Phase], terminal: &mut Terminal) -> anyhow::Result<()> {
+fn phases(phases: &[ProgramPhase], terminal: &mut Terminal) -> anyhow::Result<()> {
     let Some(highest) = phases.iter().map(|phase| (phase.reserved, phase.allocated)).max() else {
         return Ok(());
     };
@@ -156,7 +158,7 @@ fn phases(phases: &[Phase], terminal: &mut Terminal) -> anyhow::Result<()> {
     let width = names.iter().map(|name| name.width()).max().unwrap_or(0);
     let decides = phases.iter().position(|phase| (phase.reserved, phase.allocated) == highest);
     for (index, (phase, name)) in phases.iter().zip(&names).enumerate() {
-        let Phase { allocated, reserved, .. } = phase;
+        let ProgramPhase { allocated, reserved, .. } = phase;
         let name = format!("{name}{}", " ".repeat(width - name.width()));
         let line = format!("   {name}  {allocated:>10} allocated  {reserved:>10} reserved");
         let line = if decides == Some(index) {
@@ -169,7 +171,7 @@ fn phases(phases: &[Phase], terminal: &mut Terminal) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn phase_name(phase: &Phase) -> String {
+fn phase_name(phase: &ProgramPhase) -> String {
     match &phase.part {
         ProgramPart::SetUp => "set-up".to_owned(),
         ProgramPart::BetweenLoops => "between and after".to_owned(),
