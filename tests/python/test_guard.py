@@ -240,10 +240,10 @@ def test_kept_on_request(predict):
 def test_kept_by_every_command_that_emulates(predict):
     predict.write('import torch\ntorch.zeros(1, device="cuda")\ntorch.save({"epoch": 5}, "kept.pt")\n')
     for command in ("run", "check"):
-        options = ["--emulate", "h200", "--python", FORKING_PYTHON.emulated]
+        options = ["--emulate", "h200"]
         limits = ["--max-peak", "1GiB"] if command == "check" else []
         for keep in ([], ["--keep-files"]):
-            done = predict.run(command, *options, *limits, *keep, "train.py")
+            done = predict.run(command, *options, *limits, *keep, "--", FORKING_PYTHON.emulated, "train.py")
             assert done.returncode == 0, done.stderr
             assert (predict.folder / "kept.pt").exists() == bool(keep)
         (predict.folder / "kept.pt").unlink()
