@@ -45,7 +45,11 @@ pub(crate) fn run(args: &RunArgs, host: &Host, terminal: &mut Terminal) -> anyho
     if done.ranks.is_empty() {
         let failure = nothing_recorded(&done);
         // The program itself has done what it should.
-        if done.status.success() { terminal.warning(&failure) } else { terminal.failure(&failure) }
+        if done.status.success() {
+            terminal.warning(&failure)
+        } else {
+            terminal.failure(&failure)
+        }
         return Ok(code(done.status));
     }
     terminal.say(&format!("recorded in {recording}"));
