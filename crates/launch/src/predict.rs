@@ -235,7 +235,7 @@ fn loop_doubts(info: &RunInfo) -> Vec<String> {
             ));
         }
     }
-    if info.state.exit() == Some(Exit::Stopped(StopReason::Long)) {
+    if info.state.exit() == Some(Exit::Stopped(StopReason::Long)) || info.emulation.has_left_unsettled {
         doubts.push("no step repeated the one before: a later step may need more".to_owned());
     }
     doubts

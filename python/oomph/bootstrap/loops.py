@@ -22,6 +22,7 @@ import torch
 from torch.utils.data import dataloader
 
 from ..interpreter.frames import callers, is_users
+from .repetition import MAX_PERIOD, Row, change, period
 
 MIN_ITERATIONS = 20
 """Iterations of a loop before it may be cut short, if it trains: something may happen only every few steps."""
@@ -34,8 +35,6 @@ MAX_ITERATIONS = 200
 """Iterations after which a loop is cut short although no two of them were equal."""
 MAX_RUNS = 12
 """Runs of a loop after which the loop around it may be left as well."""
-MAX_PERIOD = 32
-"""Longest period of a loop, in iterations: a program may accumulate gradients over that many."""
 SHARE_OF_TIME = 0.25
 """Share of the time limit after which a loop may be cut short as soon as three iterations were equal."""
 MAX_SECONDS_TO_LAST = 2.0
@@ -43,8 +42,6 @@ MAX_SECONDS_TO_LAST = 2.0
 TRAINERS = frozenset({"lightning", "lightning_fabric", "pytorch_lightning", "transformers", "trl"})
 """Packages that end an epoch by `len(loader)`, not by the end of the loader."""
 
-Row = dict[str, int]
-"""Counters of all devices together."""
 Key = tuple[tuple[CodeType, int], ...]
 
 
@@ -89,20 +86,20 @@ class LoopRun:
     def next(self, row: Row) -> None:
         """The program asks for the next batch."""
         if self.row is not None:
-            self.changes.append({key: row[key] - self.row[key] for key in row})
+            self.changes.append(change(self.row, row))
         self.row = row
 
     def may_end(self) -> bool:
         """Whether the last batch may come next."""
         loop, count = self.loop, len(self.changes)
-        if loop is None or not self.loops.cuts or not any(change["allocations"] for change in self.changes[-MAX_PERIOD:]):
+        if loop is None or not self.loops.cuts or not any(of["allocations"] for of in self.changes[-MAX_PERIOD:]):
             return False
         if self.loops.is_over():
             return True
-        period = self.period()
-        if period is None:
+        length = self.period()
+        if length is None:
             return count >= MAX_ITERATIONS and not self._always_grows()
-        if any(sum(change[key] for change in self.changes[-period:]) for key in ("allocated", "reserved")):
+        if any(sum(of[key] for of in self.changes[-length:]) for key in ("allocated", "reserved")):
             return False
         return count >= self._needed(loop)
 
@@ -110,18 +107,18 @@ class LoopRun:
         """Some batches are left out."""
         if self.loop is None:
             return
-        period = self.period()
+        length = self.period()
         self.loop.skipped += left_out
-        self.loop.is_settled &= period is not None
-        if period is None and self._always_grows():
-            period = MIN_ITERATIONS
-        if period is not None:
-            grown = sum(change["allocated"] for change in self.changes[-period:])
-            self.loop.growth = max(self.loop.growth, grown // period)
+        self.loop.is_settled &= length is not None
+        if length is None and self._always_grows():
+            length = MIN_ITERATIONS
+        if length is not None:
+            grown = sum(of["allocated"] for of in self.changes[-length:])
+            self.loop.growth = max(self.loop.growth, grown // length)
 
     def _always_grows(self) -> bool:
         last = self.changes[-MIN_ITERATIONS:]
-        return len(last) == MIN_ITERATIONS and all(change["allocated"] > 0 for change in last)
+        return len(last) == MIN_ITERATIONS and all(of["allocated"] > 0 for of in last)
 
     def _needed(self, loop: Loop) -> int:
         if loop.runs > 1 and loop.skipped:
@@ -133,14 +130,7 @@ class LoopRun:
     def period(self) -> int | None:
         """Number of iterations after which they repeat, if the last three periods were equal."""
         again = self.loop is not None and self.loop.runs > 1 and self.loop.skipped > 0
-        repeats = 2 if again else 3
-        for period in range(1, MAX_PERIOD + 1):
-            last = self.changes[-repeats * period :]
-            if len(last) < repeats * period:
-                return None
-            if all(a == b for a, b in zip(last, last[period:])):
-                return period
-        return None
+        return period(self.changes, 2 if again else 3)
 
 
 class Loops:
