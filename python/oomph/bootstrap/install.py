@@ -77,7 +77,8 @@ class RecordedProcess:
         self.is_covered = False
         """Whether the program would have done nothing else after the loop in which it was stopped."""
         if settings.time_limit is not None and is_prediction:
-            self.loops = Loops(lambda: _sums(chosen.counters()), self._end, settings.time_limit, cuts=settings.cuts_loops)
+            counters, report = (lambda: _sums(chosen.counters())), settings.report_problem
+            self.loops = Loops(counters, self._end, report, settings.time_limit, cuts=settings.cuts_loops)
             self.loops.install()
 
     def _after_step(self, rows: list[dict[str, int]]) -> None:

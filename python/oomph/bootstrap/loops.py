@@ -21,7 +21,9 @@ from typing import Any
 import torch
 from torch.utils.data import dataloader
 
+from ..interpreter.errors import keep
 from ..interpreter.frames import callers, is_users
+from ..recording.messages import words
 from .repetition import MAX_PERIOD, Row, change, period
 
 MIN_ITERATIONS = 20
@@ -83,6 +85,11 @@ class LoopRun:
     changes: list[Row] = field(default_factory=list)
     """What each iteration has changed."""
 
+    def got_batch(self) -> None:
+        self.count += 1
+        if self.loop is not None:
+            self.loop.iterations = max(self.loop.iterations, self.count)
+
     def next(self, row: Row) -> None:
         """The program asks for the next batch."""
         if self.row is not None:
@@ -134,10 +141,19 @@ class LoopRun:
 
 
 class Loops:
-    """`counters` gives the memory of all devices; `stop` ends the program; `seconds` is the time that the run may take; `cuts`
-    is whether loops are cut short."""
+    """`counters` gives the memory of all devices; `stop` ends the program; `report` gets errors of ours; `seconds` is the time
+    that the run may take; `cuts` is whether loops are cut short."""
 
-    def __init__(self, counters: Callable[[], Row], stop: Callable[[str], None], seconds: float, *, cuts: bool) -> None:
+    def __init__(
+        self,
+        counters: Callable[[], Row],
+        stop: Callable[[str], None],
+        report: Callable[[str], None],
+        seconds: float,
+        *,
+        cuts: bool,
+    ) -> None:
+        self._report = report
         self.seconds = seconds
         self.cuts = cuts
         self._fixed: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -171,22 +187,29 @@ class Loops:
         @functools.wraps(following)
         def __next__(self: Any) -> Any:
             run = getattr(self._sampler_iter, "run", None)
-            if run is not None:
-                loops.before_batch(self, run)
+            if run is None:
+                return following(self)
+            loops.guarded(lambda: loops.before_batch(self, run))
             try:
                 batch = following(self)
             except StopIteration:
-                if run is not None:
-                    loops.ended(run)
+                loops.guarded(lambda: loops.ended(run))
                 raise
-            if run is not None and run.loop is not None:
-                run.count += 1
-                run.loop.iterations = max(run.loop.iterations, run.count)
+            run.got_batch()
             return batch
 
         loader._index_sampler = property(_index_sampler)
         loader.__len__ = __len__
         iterator.__next__ = __next__
+
+    def guarded(self, call: Callable[[], None]) -> None:
+        """An error of ours must not reach the program; from then on its loops are left alone."""
+        try:
+            call()
+        except Exception as error:
+            keep(error)
+            self.cuts = False
+            self._report(f"loops are no longer cut short: {words(error)}")
 
     def is_over(self) -> bool:
         return time.monotonic() > self._ends_at
