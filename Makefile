@@ -16,6 +16,7 @@ test: test-page test-rust test-python ## every test; sets up what it needs
 test-rust: ## tests of the crates
 	cargo build --workspace
 	cargo $(NEXTEST) --workspace
+	cargo test --quiet --doc --workspace
 
 test-python: python-env page-env browser terminal prometheus ## tests of the command, the wheel, the recorder and the page
 	cargo build --workspace

@@ -12,7 +12,7 @@ sys.path.insert(0, str(ROOT / "tests/python"))
 
 from playwright.sync_api import sync_playwright
 
-from viewing import Look, launched, served
+from viewing import PageProbe, launched, served
 
 ZOO = ROOT / "fixtures/zoo"
 LEAK = ZOO / "leak_infer_outputs.pickle.xz"
@@ -33,7 +33,7 @@ def main() -> None:
         for name, (inputs, address, scheme) in PICTURES.items():
             page = browser.new_page(viewport={"width": 1440, "height": 900}, color_scheme=scheme)
             with served(*inputs) as url:
-                Look(page).open(f"{url}#{address}")
+                PageProbe(page).open(f"{url}#{address}")
                 page.wait_for_timeout(300)
                 page.screenshot(path=ROOT / f"docs/images/{name}.png")
             page.close()

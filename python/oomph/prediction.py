@@ -17,6 +17,7 @@ def predict(
     gpu_memory: Size | None = None,
     gpus: int = 1,
     steps: int | None = None,
+    time_limit: int | None = None,
     techniques: Sequence[str] = (),
     vary: str | None = None,
     once: bool = False,
@@ -33,6 +34,7 @@ def predict(
     options = ["--gpu", gpu, "--gpus", str(gpus), "--python", sys.executable, "--quiet", "--json"]
     options += ["--gpu-memory", str(gpu_memory)] if gpu_memory is not None else []
     options += ["--steps", str(steps)] if steps is not None else []
+    options += ["--time-limit", str(time_limit)] if time_limit is not None else []
     options += ["--vary", vary] if vary is not None else []
     options += ["--try", ",".join(techniques)] if techniques else []
     options += ["--once"] if once else []

@@ -4,6 +4,8 @@ import pickle
 
 import torch
 
+from conftest import FORKING_PYTHON
+
 MODEL = """
 import io, os, shutil, sys, torch
 model = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.ReLU(), torch.nn.Linear(512, 512)).cuda()
@@ -233,3 +235,15 @@ assert _load("last.ckpt", map_location="cpu")["epoch"] == 4
 def test_kept_on_request(predict):
     _, files = run(predict, 'torch.save({"epoch": 5}, "kept.pt")\n', "--keep-files")
     assert set(files) == {"kept.pt"}
+
+
+def test_kept_by_every_command_that_emulates(predict):
+    predict.write('import torch\ntorch.zeros(1, device="cuda")\ntorch.save({"epoch": 5}, "kept.pt")\n')
+    for command in ("run", "check"):
+        options = ["--emulate", "h200"]
+        limits = ["--max-peak", "1GiB"] if command == "check" else []
+        for keep in ([], ["--keep-files"]):
+            done = predict.run(command, *options, *limits, *keep, "--", FORKING_PYTHON.emulated, "train.py")
+            assert done.returncode == 0, done.stderr
+            assert (predict.folder / "kept.pt").exists() == bool(keep)
+        (predict.folder / "kept.pt").unlink()

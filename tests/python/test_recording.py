@@ -251,7 +251,7 @@ def test_a_program_without_torch_is_left_alone(run):
     recorded = run("print('hello')\n", gpu=False)
     assert recorded.done.returncode == 0
     assert "hello" in recorded.done.stdout
-    assert "the program never used CUDA" in recorded.done.stderr
+    assert "warning: the program never used CUDA" in recorded.done.stderr
 
 
 LEAK = (

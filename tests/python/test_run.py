@@ -129,6 +129,16 @@ def test_the_recording_goes_where_oomph_was_started_whatever_the_program_does(pr
     assert stat.S_IMODE((predict.folder / "recording").stat().st_mode) == 0o700
 
 
+def test_a_folder_may_have_a_name_that_is_not_utf_8(predict: Predict) -> None:
+    folder = os.path.join(os.fsencode(predict.folder), b"caf\xe9")
+    os.mkdir(folder)
+    script = predict.write("import torch; torch.zeros(1, device='cuda'); print('ran')")
+    command = [OOMPH, "run", "--emulate", "h200", "--", FORKING_PYTHON.emulated, script]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "ran"), done.stderr
+    assert b"rank0.pickle" in os.listdir(os.path.join(folder, b"oomph-recording"))
+
+
 def test_a_folder_that_nothing_was_recorded_to_is_not_left_behind(predict: Predict) -> None:
     predict.write("print('hello')")
     predict.run("run", *PYTHON, "train.py")

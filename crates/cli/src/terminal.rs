@@ -274,9 +274,18 @@ impl Terminal {
 
     /// Writes an error with its cause and hint.
     pub(crate) fn failure(&self, failure: &Failure) {
+        self.explained(Style::Red, "error:", failure);
+    }
+
+    /// Writes what went wrong without being an error of the command.
+    pub(crate) fn warning(&self, failure: &Failure) {
+        self.explained(Style::Yellow, "warning:", failure);
+    }
+
+    fn explained(&self, style: Style, word: &str, failure: &Failure) {
         let label = |style, text| paint(self.error_color, style, text);
         let say = |text: &str| self.tell(text, self.error_color);
-        say(&format!("{} {}", label(Style::Red, "error:"), printable(&failure.to_string())));
+        say(&format!("{} {}", label(style, word), printable(&failure.to_string())));
         if let Some(cause) = failure.cause() {
             say(&format!("  {} {cause}", label(Style::Dim, "cause:")));
         }

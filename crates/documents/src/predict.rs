@@ -2,7 +2,7 @@
 
 use crate::report::{ReportDocument, ReportOptions};
 use inputs::Input;
-use launch::{DevicePeak, FitVerdict, GpuModel, Phase, Prediction, ProgramPart, Variant, Variants};
+use launch::{DevicePeak, FitVerdict, GpuModel, Prediction, ProgramPart, ProgramPhase, Variant, Variants};
 use recording::{LoopInfo, ValueRead};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -282,7 +282,7 @@ fn device(figures: &DevicePeak) -> DeviceFigures {
     }
 }
 
-fn phase(phase: &Phase) -> PhaseReport<'_> {
+fn phase(phase: &ProgramPhase) -> PhaseReport<'_> {
     let (part, site) = match &phase.part {
         ProgramPart::SetUp => ("set_up", None),
         ProgramPart::Loop(of) => ("loop", Some(phase_site(of))),

@@ -34,7 +34,7 @@ pub use gpu_models::{GPU_MODELS, GpuModel};
 pub use notes::Notes;
 pub use output::{DEFAULT_FOLDER, OutputFolder, launcher_rank};
 pub use parallel::in_parallel;
-pub use phases::{Phase, ProgramPart};
+pub use phases::{ProgramPart, ProgramPhase};
 pub use predict::{
     DevicePeak, FitVerdict, Prediction, PredictionConfidence, command_text, nothing_recorded, predict,
 };
@@ -50,8 +50,10 @@ use output::own_rank;
 use recording::RunInfo;
 use scratch::Lifeline;
 use serde::Serialize;
+use serde_json::value::RawValue;
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -188,8 +190,8 @@ impl Job {
 /// Settings passed to the recorder: the fields of `settings.py`.
 #[derive(Serialize)]
 struct RecorderSettings<'a> {
-    output: &'a Path,
-    library: Option<&'a Path>,
+    output: Box<RawValue>,
+    library: Option<Box<RawValue>>,
     device: &'static str,
     max_events: Option<u64>,
     detail: RecordingDetail,
@@ -201,9 +203,9 @@ struct RecorderSettings<'a> {
     is_live: bool,
     keep_files: bool,
     raise_on_leak: bool,
-    lifeline: Option<&'a Path>,
-    notes: &'a Path,
-    problems: &'a Path,
+    lifeline: Option<Box<RawValue>>,
+    notes: Box<RawValue>,
+    problems: Box<RawValue>,
 }
 
 /// A run that has ended, with its recordings.
@@ -324,8 +326,8 @@ fn prepare(
         (folder.python_path(), folder.libraries(), folder.scratch.at("compiled"));
     let (notes, problems) = (folder.notes(), folder.problems());
     let settings = RecorderSettings {
-        output: folder.output(),
-        library,
+        output: path_for_python(folder.output())?,
+        library: library.map(path_for_python).transpose()?,
         device: if job.is_on_cpu { "cpu" } else { "auto" },
         max_events: job.max_events,
         detail: job.detail,
@@ -337,9 +339,9 @@ fn prepare(
         is_live: job.is_live,
         keep_files: job.keep_files,
         raise_on_leak: job.raise_on_leak,
-        lifeline: lifeline.map(|lifeline| lifeline.path.as_path()),
-        notes: &notes,
-        problems: &problems,
+        lifeline: lifeline.map(|lifeline| path_for_python(&lifeline.path)).transpose()?,
+        notes: path_for_python(&notes)?,
+        problems: path_for_python(&problems)?,
     };
     command.env("OOMPH_CHILD", serde_json::to_string(&settings)?);
     command.env("PYTHONPATH", prepended(&python_path, "PYTHONPATH")?);
@@ -375,6 +377,18 @@ fn prepare(
     }
     command.envs(job.environment.iter().map(|(name, value)| (name, value)));
     Ok(())
+}
+
+/// Returns a path as a JSON string for Python, which writes bytes that are not UTF-8 as lone surrogates.
+fn path_for_python(path: &Path) -> serde_json::Result<Box<RawValue>> {
+    let mut text = String::from("\"");
+    for chunk in path.as_os_str().as_bytes().utf8_chunks() {
+        let valid = serde_json::to_string(chunk.valid())?;
+        text.push_str(&valid[1..valid.len() - 1]);
+        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\udc{byte:02x}")));
+    }
+    text.push('"');
+    RawValue::from_string(text)
 }
 
 /// Returns the paths of a variable with `path` in front.

@@ -7,7 +7,7 @@ use snapshot::{Bytes, History};
 
 /// Part of a program, with the highest memory of one device in it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Phase {
+pub struct ProgramPhase {
     /// Which part it is.
     pub part: ProgramPart,
     /// Peak of allocated memory.
@@ -28,14 +28,14 @@ pub enum ProgramPart {
 }
 
 /// Returns the phases of a run in their order, for one device; none for a run without such loops.
-pub(crate) fn phases(recording: &Input, device: u32, emulation: &EmulationInfo) -> Vec<Phase> {
+pub(crate) fn phases(recording: &Input, device: u32, emulation: &EmulationInfo) -> Vec<ProgramPhase> {
     if emulation.loops.is_empty() {
         return Vec::new();
     }
     let (loops, rows) = merged(&emulation.loops);
-    let mut found = vec![Phase::new(ProgramPart::SetUp)];
-    found.extend(loops.into_iter().map(|of| Phase::new(ProgramPart::Loop(of))));
-    found.push(Phase::new(ProgramPart::BetweenLoops));
+    let mut found = vec![ProgramPhase::new(ProgramPart::SetUp)];
+    found.extend(loops.into_iter().map(|of| ProgramPhase::new(ProgramPart::Loop(of))));
+    found.push(ProgramPhase::new(ProgramPart::BetweenLoops));
     let between = found.len() - 1;
     let history = History::new(&recording.snapshot, device);
     let mut cursor = history.cursor(&recording.snapshot);
@@ -82,9 +82,9 @@ pub(crate) fn merged(loops: &[LoopInfo]) -> (Vec<LoopInfo>, Vec<usize>) {
     (found, rows)
 }
 
-impl Phase {
-    fn new(part: ProgramPart) -> Phase {
-        Phase { part, allocated: Bytes::ZERO, reserved: Bytes::ZERO }
+impl ProgramPhase {
+    fn new(part: ProgramPart) -> ProgramPhase {
+        ProgramPhase { part, allocated: Bytes::ZERO, reserved: Bytes::ZERO }
     }
 
     fn update(&mut self, allocated: Bytes, reserved: Bytes) {

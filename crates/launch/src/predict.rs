@@ -1,7 +1,9 @@
 //! Predicts whether a program fits on a GPU, by running it on an emulated one.
 
 use crate::phases::{merged, phases};
-use crate::{CompletedRun, EmulatedGpu, GpuModel, Job, Notes, OutputFolder, Phase, ProgramOutput, RunFolder};
+use crate::{
+    CompletedRun, EmulatedGpu, GpuModel, Job, Notes, OutputFolder, ProgramOutput, ProgramPhase, RunFolder,
+};
 use analysis::words::shown_path;
 use failure::Failure;
 use inputs::{Input, ProgressReporter};
@@ -55,7 +57,7 @@ pub struct Prediction {
     /// Peaks of all devices of all ranks.
     pub all: Vec<DevicePeak>,
     /// Phases of the program on the device that needs most; none if it has no loop over a data loader.
-    pub phases: Vec<Phase>,
+    pub phases: Vec<ProgramPhase>,
     /// Recording of the rank with the highest peak; with ample memory if the program does not fit.
     pub recording: Input,
     /// Recording on the GPU itself, if the program does not fit.
@@ -127,8 +129,7 @@ pub fn predict(job: &Job, folder: &RunFolder, once: bool) -> anyhow::Result<Pred
     let first = measure(&done, &job.progress)?;
     let info = first.info.clone();
     if has_failed(&info) {
-        // The program may rely on all of its batches: it compares their number with the size of a dataset, for
-        // example.
+        // The program may rely on all of its batches, and compare their number with that of its samples.
         if job.cuts_loops && has_cut_loops(&info.emulation) {
             (job.progress.say)(
                 "the program failed after a loop was cut short: running it again without that",
@@ -234,7 +235,7 @@ fn loop_doubts(info: &RunInfo) -> Vec<String> {
             ));
         }
     }
-    if info.state.exit() == Some(Exit::Stopped(StopReason::Long)) {
+    if info.state.exit() == Some(Exit::Stopped(StopReason::Long)) || info.emulation.has_left_unsettled {
         doubts.push("no step repeated the one before: a later step may need more".to_owned());
     }
     doubts

@@ -204,6 +204,8 @@ pub struct EmulationInfo {
     pub loop_marks: Vec<(u64, Option<usize>)>,
     /// Whether a loop without a data loader was left early.
     pub has_left_loop: bool,
+    /// Whether the steps of a loop that was left differed.
+    pub has_left_unsettled: bool,
     /// Whether the program would have done nothing else after the loop in which it was stopped.
     pub is_covered: bool,
 }
@@ -355,6 +357,7 @@ struct RankFile {
     marks: Vec<(u64, Option<usize>)>,
     #[serde(default)]
     left: bool,
+    settled: Option<bool>,
     #[serde(default)]
     covered: bool,
 }
@@ -436,6 +439,7 @@ pub(crate) fn parse_rank(bytes: &[u8]) -> Result<(RunInfo, HistoryEnd), FileErro
         loops: file.loops,
         loop_marks: file.marks,
         has_left_loop: file.left,
+        has_left_unsettled: file.left && file.settled == Some(false),
         is_covered: file.covered,
     };
     let word = file.ended.as_deref().unwrap_or_default();

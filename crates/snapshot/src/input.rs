@@ -1,5 +1,6 @@
 //! Detects the format of a path or stream by its first bytes, and unpacks compression.
 
+use crate::compression::{Compression, MAX_COMPRESSION_DEPTH, Stream, TOO_DEEP, take_head};
 use crate::error::Error;
 use crate::snapshot::Snapshot;
 use crate::{json, pickle};
@@ -33,21 +34,9 @@ pub fn read_sized(stream: impl Read + Send, length: u64) -> Result<Snapshot, Err
     layer(Box::new(stream), Some(length), 0)
 }
 
-type Stream<'a> = Box<dyn Read + Send + 'a>;
-
-/// Maximum depth of nested compression; only hostile files exceed it.
-const MAX_COMPRESSION_DEPTH: u32 = 4;
-
-/// Decoder memory in bytes; `xz -9` needs a little less.
-const XZ_MEMORY_BYTES: u64 = 80 << 20;
-/// Largest zstd window as a power of two: 64 MiB. `zstd --ultra -22` and `--long` need more.
-const ZSTD_WINDOW_LOG: u32 = 26;
-
 /// Format of a stream, by its first bytes.
 enum InputFormat {
-    Gzip,
-    Xz,
-    Zstd,
+    Compressed(Compression),
     Zip,
     Json,
     Pickle,
@@ -55,29 +44,15 @@ enum InputFormat {
 
 /// Reads one layer: either a snapshot, or a compressed stream with another layer inside.
 fn layer(mut stream: Stream<'_>, length: Option<u64>, depth: u32) -> Result<Snapshot, Error> {
-    let mut head = Vec::with_capacity(512);
-    stream.by_ref().take(512).read_to_end(&mut head).map_err(Error::io)?;
+    let head = take_head(&mut stream).map_err(Error::io)?;
     let format = recognise(&head)?;
     if depth == MAX_COMPRESSION_DEPTH {
-        return Err(Error::not_a_snapshot(format!(
-            "it is compressed more than {MAX_COMPRESSION_DEPTH} times over"
-        )));
+        return Err(Error::not_a_snapshot(TOO_DEEP));
     }
-    let stream = Cursor::new(head).chain(stream);
-    // The unpacked length is unknown, but rarely below the compressed length.
+    let stream: Stream<'_> = Box::new(Cursor::new(head).chain(stream));
     match format {
-        InputFormat::Gzip => layer(Box::new(flate2::read::MultiGzDecoder::new(stream)), length, depth + 1),
-        InputFormat::Xz => {
-            let decoder =
-                liblzma::stream::Stream::new_stream_decoder(XZ_MEMORY_BYTES, liblzma::stream::CONCATENATED)
-                    .map_err(|error| Error::io(error.into()))?;
-            layer(Box::new(liblzma::read::XzDecoder::new_stream(stream, decoder)), length, depth + 1)
-        }
-        InputFormat::Zstd => {
-            let mut decoder = zstd::stream::read::Decoder::new(stream).map_err(Error::io)?;
-            decoder.window_log_max(ZSTD_WINDOW_LOG).map_err(Error::io)?;
-            layer(Box::new(decoder), length, depth + 1)
-        }
+        // The unpacked length is unknown, but rarely below the compressed length.
+        InputFormat::Compressed(by) => layer(by.decoder(stream).map_err(Error::io)?, length, depth + 1),
         InputFormat::Zip => zip(stream, length),
         InputFormat::Json => json::read(BufReader::with_capacity(128 << 10, stream)),
         InputFormat::Pickle => pickle::read(stream, length),
@@ -86,23 +61,12 @@ fn layer(mut stream: Stream<'_>, length: Option<u64>, depth: u32) -> Result<Snap
 
 fn recognise(head: &[u8]) -> Result<InputFormat, Error> {
     let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).trim_ascii_start();
+    if let Some(by) = Compression::recognise(head)? {
+        return Ok(InputFormat::Compressed(by));
+    }
     Ok(match head {
         [] => return Err(Error::empty()),
-        [0x1f, 0x8b, ..] => InputFormat::Gzip,
-        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => InputFormat::Xz,
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => InputFormat::Zstd,
         [b'P', b'K', 3, 4, ..] | [b'P', b'K', 5, 6, ..] => InputFormat::Zip,
-        [b'B', b'Z', b'h', b'1'..=b'9', ..] => {
-            return Err(Error::unknown_compression("bzip2", "bunzip2 FILE"));
-        }
-        [0x04, 0x22, 0x4d, 0x18, ..] => return Err(Error::unknown_compression("lz4", "lz4 -d FILE")),
-        [b'7', b'z', 0xbc, 0xaf, ..] => return Err(Error::unknown_compression("7-Zip", "7z x FILE")),
-        [0x1f, 0x9d, ..] => return Err(Error::unknown_compression("compress (.Z)", "gunzip FILE")),
-        [0x5d, 0, 0, ..] => return Err(Error::unknown_compression("raw LZMA", "unlzma FILE")),
-        [0xff, 6, 0, 0, b's', b'N', b'a', b'P', ..] => {
-            return Err(Error::unknown_compression("snappy", "snzip -d FILE"));
-        }
-        [b'R', b'a', b'r', b'!', ..] => return Err(Error::unknown_compression("RAR", "unrar x FILE")),
         [0x89, b'H', b'D', b'F', ..] => {
             return Err(Error::checkpoint("it is an HDF5 file, as model weights are"));
         }

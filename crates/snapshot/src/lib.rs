@@ -28,6 +28,7 @@
 
 mod builder;
 mod bytes;
+mod compression;
 mod error;
 mod history;
 mod input;
@@ -45,6 +46,7 @@ mod words;
 mod write;
 
 pub use bytes::Bytes;
+pub use compression::unpacked;
 pub use error::{Error, ErrorKind};
 pub use history::{
     Allocation, Counters, Cursor, History, Metric, Peak, PoolClass, Region, SegmentAtStart, Stat, Stats,

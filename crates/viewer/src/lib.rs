@@ -7,7 +7,8 @@
 //! through [`Commands`].
 //!
 //! ```
-//! use analysis::{Device, Finding, RunModel, Recording};
+//! use analysis::{Device, Finding, RunModel};
+//! use recording::Recording;
 //! use viewer::documents::{TypedJson, FindingDocument, HolderTree};
 //! use viewer::{Commands, RunInput, Problem, Relation, Replayed, Viewer, WhatIf};
 //!

@@ -72,27 +72,32 @@ class RecordedProcess:
         self.recorder.on_leak.append(OnLeak(raises=settings.raise_on_leak))
         self.loops: Loops | None = None
         self.leaving = Leaving(settings.report_problem)
+        self.is_settled = True
+        """Whether the steps of loops that were left repeated each other."""
         self.is_covered = False
         """Whether the program would have done nothing else after the loop in which it was stopped."""
         if settings.time_limit is not None and is_prediction:
-            self.loops = Loops(lambda: _sums(chosen.counters()), self._end, settings.time_limit, cuts=settings.cuts_loops)
+            counters, report = (lambda: _sums(chosen.counters())), settings.report_problem
+            self.loops = Loops(counters, self._end, report, settings.time_limit, cuts=settings.cuts_loops)
             self.loops.install()
 
     def _after_step(self, rows: list[dict[str, int]]) -> None:
         goes_on = self.loops is not None and self.loops.step_ended()
         reason = self.stop_rule.after(_sums(rows), goes_on=goes_on)
-        if reason is None or (reason == "periodic" and self._goes_on()):
+        if reason is None or (reason in ("periodic", "long") and self._goes_on(reason)):
             return
         self._end(reason)
 
-    def _goes_on(self) -> bool:
-        """In a loop that repeats itself: whether something else may follow."""
+    def _goes_on(self, reason: str) -> bool:
+        """In a loop that has shown enough of itself: whether something else may follow."""
         # Where memory grows, the loop itself decides: how many steps it has left is not known.
         if self.loops is None or self.loops.is_over() or self.stop_rule.is_growing():
             return False
         outcome = self.leaving.leave(callers()) if self.loops.cuts else Outcome.CANNOT
         if outcome is Outcome.LEAVES:
             self.loops.left()
+            self.stop_rule.begin_anew()
+            self.is_settled &= reason == "periodic"
         self.is_covered = outcome is Outcome.NOTHING_FOLLOWS
         return not self.is_covered
 
@@ -104,6 +109,7 @@ class RecordedProcess:
         return {
             **({} if self.loops is None else self.loops.as_json()),
             "left": self.leaving.has_left,
+            "settled": self.is_settled,
             "covered": self.is_covered,
             "techniques": techniques.applied(),
             "reads": [vars(read) for read in values.reads()],

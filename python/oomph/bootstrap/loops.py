@@ -21,7 +21,10 @@ from typing import Any
 import torch
 from torch.utils.data import dataloader
 
+from ..interpreter.errors import keep
 from ..interpreter.frames import callers, is_users
+from ..recording.messages import words
+from .repetition import MAX_PERIOD, Row, change, period
 
 MIN_ITERATIONS = 20
 """Iterations of a loop before it may be cut short, if it trains: something may happen only every few steps."""
@@ -34,8 +37,6 @@ MAX_ITERATIONS = 200
 """Iterations after which a loop is cut short although no two of them were equal."""
 MAX_RUNS = 12
 """Runs of a loop after which the loop around it may be left as well."""
-MAX_PERIOD = 32
-"""Longest period of a loop, in iterations: a program may accumulate gradients over that many."""
 SHARE_OF_TIME = 0.25
 """Share of the time limit after which a loop may be cut short as soon as three iterations were equal."""
 MAX_SECONDS_TO_LAST = 2.0
@@ -43,8 +44,6 @@ MAX_SECONDS_TO_LAST = 2.0
 TRAINERS = frozenset({"lightning", "lightning_fabric", "pytorch_lightning", "transformers", "trl"})
 """Packages that end an epoch by `len(loader)`, not by the end of the loader."""
 
-Row = dict[str, int]
-"""Counters of all devices together."""
 Key = tuple[tuple[CodeType, int], ...]
 
 
@@ -86,23 +85,28 @@ class LoopRun:
     changes: list[Row] = field(default_factory=list)
     """What each iteration has changed."""
 
+    def got_batch(self) -> None:
+        self.count += 1
+        if self.loop is not None:
+            self.loop.iterations = max(self.loop.iterations, self.count)
+
     def next(self, row: Row) -> None:
         """The program asks for the next batch."""
         if self.row is not None:
-            self.changes.append({key: row[key] - self.row[key] for key in row})
+            self.changes.append(change(self.row, row))
         self.row = row
 
     def may_end(self) -> bool:
         """Whether the last batch may come next."""
         loop, count = self.loop, len(self.changes)
-        if loop is None or not self.loops.cuts or not any(change["allocations"] for change in self.changes[-MAX_PERIOD:]):
+        if loop is None or not self.loops.cuts or not any(of["allocations"] for of in self.changes[-MAX_PERIOD:]):
             return False
         if self.loops.is_over():
             return True
-        period = self.period()
-        if period is None:
+        length = self.period()
+        if length is None:
             return count >= MAX_ITERATIONS and not self._always_grows()
-        if any(sum(change[key] for change in self.changes[-period:]) for key in ("allocated", "reserved")):
+        if any(sum(of[key] for of in self.changes[-length:]) for key in ("allocated", "reserved")):
             return False
         return count >= self._needed(loop)
 
@@ -110,18 +114,18 @@ class LoopRun:
         """Some batches are left out."""
         if self.loop is None:
             return
-        period = self.period()
+        length = self.period()
         self.loop.skipped += left_out
-        self.loop.is_settled &= period is not None
-        if period is None and self._always_grows():
-            period = MIN_ITERATIONS
-        if period is not None:
-            grown = sum(change["allocated"] for change in self.changes[-period:])
-            self.loop.growth = max(self.loop.growth, grown // period)
+        self.loop.is_settled &= length is not None
+        if length is None and self._always_grows():
+            length = MIN_ITERATIONS
+        if length is not None:
+            grown = sum(of["allocated"] for of in self.changes[-length:])
+            self.loop.growth = max(self.loop.growth, grown // length)
 
     def _always_grows(self) -> bool:
         last = self.changes[-MIN_ITERATIONS:]
-        return len(last) == MIN_ITERATIONS and all(change["allocated"] > 0 for change in last)
+        return len(last) == MIN_ITERATIONS and all(of["allocated"] > 0 for of in last)
 
     def _needed(self, loop: Loop) -> int:
         if loop.runs > 1 and loop.skipped:
@@ -133,21 +137,23 @@ class LoopRun:
     def period(self) -> int | None:
         """Number of iterations after which they repeat, if the last three periods were equal."""
         again = self.loop is not None and self.loop.runs > 1 and self.loop.skipped > 0
-        repeats = 2 if again else 3
-        for period in range(1, MAX_PERIOD + 1):
-            last = self.changes[-repeats * period :]
-            if len(last) < repeats * period:
-                return None
-            if all(a == b for a, b in zip(last, last[period:])):
-                return period
-        return None
+        return period(self.changes, 2 if again else 3)
 
 
 class Loops:
-    """`counters` gives the memory of all devices; `stop` ends the program; `seconds` is the time that the run may take; `cuts`
-    is whether loops are cut short."""
+    """`counters` gives the memory of all devices; `stop` ends the program; `report` gets errors of ours; `seconds` is the time
+    that the run may take; `cuts` is whether loops are cut short."""
 
-    def __init__(self, counters: Callable[[], Row], stop: Callable[[str], None], seconds: float, *, cuts: bool) -> None:
+    def __init__(
+        self,
+        counters: Callable[[], Row],
+        stop: Callable[[str], None],
+        report: Callable[[str], None],
+        seconds: float,
+        *,
+        cuts: bool,
+    ) -> None:
+        self._report = report
         self.seconds = seconds
         self.cuts = cuts
         self._fixed: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -181,22 +187,29 @@ class Loops:
         @functools.wraps(following)
         def __next__(self: Any) -> Any:
             run = getattr(self._sampler_iter, "run", None)
-            if run is not None:
-                loops.before_batch(self, run)
+            if run is None:
+                return following(self)
+            loops.guarded(lambda: loops.before_batch(self, run))
             try:
                 batch = following(self)
             except StopIteration:
-                if run is not None:
-                    loops.ended(run)
+                loops.guarded(lambda: loops.ended(run))
                 raise
-            if run is not None and run.loop is not None:
-                run.count += 1
-                run.loop.iterations = max(run.loop.iterations, run.count)
+            run.got_batch()
             return batch
 
         loader._index_sampler = property(_index_sampler)
         loader.__len__ = __len__
         iterator.__next__ = __next__
+
+    def guarded(self, call: Callable[[], None]) -> None:
+        """An error of ours must not reach the program; from then on its loops are left alone."""
+        try:
+            call()
+        except Exception as error:
+            keep(error)
+            self.cuts = False
+            self._report(f"loops are no longer cut short: {words(error)}")
 
     def is_over(self) -> bool:
         return time.monotonic() > self._ends_at

@@ -1,8 +1,8 @@
-"""When a run on an emulated GPU has shown enough."""
+"""When a run on an emulated GPU has shown enough of a loop."""
 
 from __future__ import annotations
 
-import itertools
+from .repetition import MAX_PERIOD, Row, change, period
 
 EQUAL_STEPS_FOR_PERIOD = 3
 MIN_STEPS = 20
@@ -10,17 +10,18 @@ MIN_STEPS = 20
 MAX_STEPS = 200
 """Steps after which a run without a period ends as well."""
 
-Row = dict[str, int]
-"""Counters of all devices together at the end of a step."""
-
 
 class StopRule:
     """`limit`: number of steps to stop after; 0 runs to the end; `None` stops when memory per step repeats."""
 
     def __init__(self, limit: int | None) -> None:
         self.limit = limit
-        self.rows: list[Row] = []
         self.count = 0
+        self._row: Row | None = None
+        self._changes: list[Row] = []
+        """What each of the last steps has changed."""
+        self._since = 0
+        """Steps since the loop around them began, as far as that is known."""
 
     def after(self, row: Row, *, goes_on: bool) -> str | None:
         """Why the run may end after this step. `goes_on`: the loop around the step ends by itself, and something may follow."""
@@ -28,18 +29,25 @@ class StopRule:
         if self.limit is not None:
             return "steps" if self.count == self.limit else None
         if goes_on:
-            self.rows = []
+            self.begin_anew()
             return None
-        self.rows = [*self.rows[-EQUAL_STEPS_FOR_PERIOD:], row]
-        if self.count >= MIN_STEPS and self._repeats():
+        self._since += 1
+        if self._row is not None:
+            self._changes = [*self._changes, change(self._row, row)][-EQUAL_STEPS_FOR_PERIOD * MAX_PERIOD :]
+        self._row = row
+        if self.count >= MIN_STEPS and self._period() is not None:
             return "periodic"
-        return "long" if self.count >= MAX_STEPS else None
+        return "long" if self._since >= MAX_STEPS else None
+
+    def begin_anew(self) -> None:
+        """Another loop begins."""
+        self._row, self._changes, self._since = None, [], 0
 
     def is_growing(self) -> bool:
-        """Whether the last step left more behind than the one before."""
-        return len(self.rows) > 1 and self.rows[-1]["allocated"] > self.rows[-2]["allocated"]
+        """Whether each repetition leaves more behind than the one before."""
+        length = self._period()
+        return length is not None and sum(of["allocated"] for of in self._changes[-length:]) > 0
 
-    def _repeats(self) -> bool:
-        """Whether the last steps made the same requests and left the same amount behind."""
-        changes = [{key: b[key] - a[key] for key in a} for a, b in itertools.pairwise(self.rows)]
-        return len(changes) == EQUAL_STEPS_FOR_PERIOD and all(change == changes[0] for change in changes)
+    def _period(self) -> int | None:
+        """Number of steps after which they make the same requests and leave the same amount behind."""
+        return period(self._changes, EQUAL_STEPS_FOR_PERIOD)

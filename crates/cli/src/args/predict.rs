@@ -23,7 +23,8 @@ pub(crate) struct PredictArgs {
     pub(crate) steps: Option<u32>,
 
     /// Seconds to look for later phases, such as evaluation, by cutting loops short that repeat
-    #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) time_limit: u64,
 
     /// The GPU to emulate: a name, or the memory of any GPU

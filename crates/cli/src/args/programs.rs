@@ -68,6 +68,10 @@ pub(crate) struct EmulateArgs {
     /// Number of such GPUs
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
     gpus: u32,
+
+    /// Let the program write checkpoints, although the values of an emulated GPU are not computed
+    #[arg(long, requires = "emulate")]
+    pub(crate) keep_files: bool,
 }
 
 impl EmulateArgs {

@@ -223,3 +223,30 @@ fn what_a_log_holds_cannot_steer_the_terminal() {
         "{out:?}"
     );
 }
+
+#[test]
+fn a_compressed_log_is_unpacked() {
+    let log = std::fs::read(root().join("fixtures/messages/torch-2.2-full.txt")).expect("a fixture");
+    let folder = tempfile::tempdir().expect("a folder");
+    let gzip = {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(&log).and_then(|()| encoder.finish()).expect("memory")
+    };
+    let xz = {
+        let mut encoder = liblzma::write::XzEncoder::new(Vec::new(), 1);
+        encoder.write_all(&log).and_then(|()| encoder.finish()).expect("memory")
+    };
+    let zstd = zstd::encode_all(&*log, 1).expect("memory");
+    let plain = json(&["explain", "--json", "fixtures/messages/torch-2.2-full.txt"]);
+    for (ending, bytes) in [("gz", &gzip), ("xz", &xz), ("zst", &zstd)] {
+        let path = folder.path().join(format!("train.log.{ending}"));
+        std::fs::write(&path, bytes).expect("writable");
+        let path = path.to_str().expect("a name");
+        assert_eq!(json(&["explain", "--json", path])["messages"], plain["messages"], "{ending}");
+    }
+    let path = folder.path().join("train.log.bz2");
+    std::fs::write(&path, b"BZh91AY&SY").expect("writable");
+    let done = oomph(&["explain", path.to_str().expect("a name")]);
+    assert_eq!(done.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&done.stderr).contains("bunzip2"));
+}

@@ -34,6 +34,7 @@ pub(crate) fn run(args: &CheckArgs, host: &Host, terminal: &mut Terminal) -> any
     } else {
         folder = RunFolder::new(OutputFolder::named_or_temporary(args.output.as_deref(), args.force))?;
         let job = Job::new(command.clone(), args.emulate.gpu(host), args.steps, TALK);
+        let job = Job { keep_files: args.emulate.keep_files, ..job };
         let done = run::record(job, &command_text(&command), &folder, terminal)?;
         (done.ranks.into_iter().map(|rank| rank.snapshot).collect(), Some(done.status))
     };

@@ -48,7 +48,9 @@ fn from_file(path: &Path) -> anyhow::Result<ExplainedLog> {
     };
     let file = File::open(path).map_err(unreadable)?;
     let length = file.metadata().map_or(0, |metadata| metadata.len());
-    read(Progress::new(file, length, &name), name.clone()).map_err(|error| unreadable(error).into())
+    let log = snapshot::unpacked(Progress::new(file, length, &name));
+    let log = log.map_err(|error| Failure::reading(&name, &error))?;
+    read(log, name.clone()).map_err(|error| unreadable(error).into())
 }
 
 fn from_standard_input(terminal: &Terminal) -> anyhow::Result<ExplainedLog> {
@@ -57,7 +59,9 @@ fn from_standard_input(terminal: &Terminal) -> anyhow::Result<ExplainedLog> {
     }
     let unreadable =
         |error: io::Error| Failure::new("standard input cannot be read", Some(error.to_string()), None);
-    read(io::stdin().lock(), "standard input".to_owned()).map_err(|error| unreadable(error).into())
+    let name = "standard input".to_owned();
+    let log = snapshot::unpacked(io::stdin()).map_err(|error| Failure::reading(&name, &error))?;
+    read(log, name).map_err(|error| unreadable(error).into())
 }
 
 /// Reads in pieces: a log may be larger than the machine's memory.

@@ -8,11 +8,12 @@ use crate::terminal::{Style, Terminal};
 use crate::words::paragraph;
 use analysis::Device;
 use analysis::words::{counted, grouped, percent, printable, share};
-use launch::{DevicePeak, FitVerdict, Phase, Prediction, ProgramPart, ValueSweep, Variant, technique_cost};
+use launch::{
+    DevicePeak, FitVerdict, Prediction, ProgramPart, ProgramPhase, ValueSweep, Variant, technique_cost,
+};
 use recording::{Exit, StopReason};
 use snapshot::Bytes;
 use std::io::Write;
-use unicode_width::UnicodeWidthStr;
 
 pub(crate) fn print(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
     let prediction = &answer.prediction;
@@ -146,30 +147,26 @@ fn fits_now(prediction: &Prediction, terminal: &mut Terminal) -> anyhow::Result<
 }
 
 /// The phases of the program, with the one that decides.
-fn phases(phases: &[Phase], terminal: &mut Terminal) -> anyhow::Result<()> {
-    let Some(highest) = phases.iter().map(|phase| (phase.reserved, phase.allocated)).max() else {
-        return Ok(());
-    };
+fn phases(phases: &[ProgramPhase], terminal: &mut Terminal) -> anyhow::Result<()> {
+    let needs = |phase: &ProgramPhase| (phase.reserved, phase.allocated);
+    let Some(highest) = phases.iter().map(needs).max() else { return Ok(()) };
+    let decides = phases.iter().position(|phase| needs(phase) == highest);
     let title = terminal.paint(Style::Bold, "phases");
-    writeln!(terminal.out(), "\n {title}")?;
-    let names: Vec<String> = phases.iter().map(phase_name).collect();
-    let width = names.iter().map(|name| name.width()).max().unwrap_or(0);
-    let decides = phases.iter().position(|phase| (phase.reserved, phase.allocated) == highest);
-    for (index, (phase, name)) in phases.iter().zip(&names).enumerate() {
-        let Phase { allocated, reserved, .. } = phase;
-        let name = format!("{name}{}", " ".repeat(width - name.width()));
-        let line = format!("   {name}  {allocated:>10} allocated  {reserved:>10} reserved");
-        let line = if decides == Some(index) {
-            format!("{}  ← the peak", terminal.paint(Style::Bold, &line))
-        } else {
-            line
+    let columns = terminal.paint(Style::Dim, "  allocated    reserved");
+    writeln!(terminal.out(), "\n {title}\n {columns}")?;
+    for (index, phase) in phases.iter().enumerate() {
+        let ProgramPhase { allocated, reserved, .. } = phase;
+        let name = phase_name(phase);
+        let name = match decides == Some(index) {
+            true => format!("{}  ← the peak", terminal.paint(Style::Bold, &name)),
+            false => name,
         };
-        writeln!(terminal.out(), "{line}")?;
+        writeln!(terminal.out(), "   {allocated:>9}  {reserved:>10}  {name}")?;
     }
     Ok(())
 }
 
-fn phase_name(phase: &Phase) -> String {
+fn phase_name(phase: &ProgramPhase) -> String {
     match &phase.part {
         ProgramPart::SetUp => "set-up".to_owned(),
         ProgramPart::BetweenLoops => "between and after".to_owned(),
@@ -183,7 +180,7 @@ fn phase_name(phase: &Phase) -> String {
                 }
                 _ => counted(of.iterations, "iteration"),
             };
-            format!("{file}:{}  {function}  {batches}{runs}", of.line)
+            format!("{file}:{} {function} · {batches}{runs}", of.line)
         }
     }
 }

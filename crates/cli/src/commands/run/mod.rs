@@ -21,6 +21,7 @@ pub(crate) fn run(args: &RunArgs, host: &Host, terminal: &mut Terminal) -> anyho
         max_events: args.max_events,
         detail: args.detail.into(),
         is_on_cpu: args.cpu,
+        keep_files: args.emulate.keep_files,
         on_leak: args.on_leak.clone(),
         raise_on_leak: args.raise_on_leak,
         output,
@@ -42,7 +43,13 @@ pub(crate) fn run(args: &RunArgs, host: &Host, terminal: &mut Terminal) -> anyho
     }
     // Callers that run oomph in place of Python expect Python's exit code.
     if done.ranks.is_empty() {
-        terminal.failure(&nothing_recorded(&done));
+        let failure = nothing_recorded(&done);
+        // The program itself has done what it should.
+        if done.status.success() {
+            terminal.warning(&failure)
+        } else {
+            terminal.failure(&failure)
+        }
         return Ok(code(done.status));
     }
     terminal.say(&format!("recorded in {recording}"));
