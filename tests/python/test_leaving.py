@@ -58,8 +58,11 @@ def program(tmp_path: pathlib.Path) -> Program:
         "for k in [1]:\n    log('after')",
         "while not seen:\n    seen = True; log('after')",
         "try:\n    log('after')\nfinally:\n    pass",
+        "result = (\n    log('after')\n)\nassert result is None",
+        "log(\n    'after'\n)",
+        "table = {\n    'a': log('after'),\n    'b': 2,\n}\nassert table == {'a': None, 'b': 2}",
     ],
-    ids=["call", "if", "with", "for", "while", "try"],
+    ids=["call", "if", "with", "for", "while", "try", "expression", "argument", "dictionary"],
 )
 def test_what_follows_a_loop_runs(program: Program, loop: str, follows: str) -> None:
     body = f"seen = False\n{loop}\n    before = 1\n    step()\n{follows}\nlog('end')"
@@ -117,3 +120,48 @@ def test_a_loop_with_nothing_behind_it_is_the_end(program: Program) -> None:
             main()
     """
     assert program.run(text) == ["stopped"] and program.outcomes == [Outcome.NOTHING_FOLLOWS]
+
+
+@pytest.mark.parametrize("around", ["if True:", "with open(__file__):", "try:"])
+def test_what_follows_in_a_block_around_is_not_overlooked(program: Program, around: str) -> None:
+    text = (
+        f"def train():\n    for i in range(1000):\n        x = 1\n        step()\n{around}\n    train()\n    log('evaluated')\n"
+    )
+    program.run(text + ("finally:\n    pass\n" if around == "try:" else ""))
+    assert program.outcomes == [Outcome.CANNOT]
+
+
+def test_what_follows_a_step_in_its_function_is_part_of_the_loop(program: Program) -> None:
+    text = """
+        def train_step():
+            step()
+            return 1
+        for i in range(1000):
+            x = train_step()
+    """
+    assert program.run(text) == ["stopped"] and program.outcomes == [Outcome.NOTHING_FOLLOWS]
+
+
+def test_a_caught_exception_does_not_keep_the_program_in_the_loop(program: Program) -> None:
+    text = """
+        for i in range(1000):
+            x = 1
+            step()
+            try:
+                raise ValueError
+            except ValueError:
+                pass
+        log("after")
+    """
+    assert program.run(text) == ["after"]
+
+
+def test_without_source_nothing_is_claimed() -> None:
+    leaving, outcomes = Leaving(print), []
+
+    def step() -> None:
+        frames = [frame for frame in callers() if frame.f_code.co_filename == "<string>"]
+        outcomes.append(leaving.leave(frames))
+
+    exec(compile("for i in range(2):\n    x = 1\n    step()", "<string>", "exec"), {"step": step})
+    assert outcomes == [Outcome.CANNOT] * 2

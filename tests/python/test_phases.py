@@ -94,7 +94,7 @@ def test_a_loop_that_does_not_use_the_gpu_is_left_alone(predict: Predict) -> Non
         from torch.utils.data import DataLoader, TensorDataset
         layer = torch.nn.Linear(4, 4).cuda()
         seen = sum(len(x) for (x,) in DataLoader(TensorDataset(torch.zeros(500, 4)), 1))
-        # As a vocabulary that is counted before the model is made.
+        # Like a vocabulary counted before the model is built.
         table = torch.zeros(seen << 10, device="cuda")
     """
     answer = predict.answer(program)
@@ -163,7 +163,7 @@ def test_what_follows_a_loop_without_a_loader_is_covered(predict: Predict) -> No
     assert answer["steps"] == {"count": 20, "ended": "finished"}
     assert answer["peak_allocated"] > 2 * (64 << 10) * 512 * 4
     assert any("cut short" in remark for remark in answer["remarks"])
-    # A loop with nothing behind it is all there is.
+    # Nothing follows this loop, so everything is covered.
     answer = predict.answer(program.partition("        with")[0])
     assert answer["steps"] == {"count": 20, "ended": "periodic"} and answer["remarks"] == []
 
@@ -178,3 +178,20 @@ def test_a_loop_that_grows_is_not_left(predict: Predict) -> None:
     """
     answer = predict.answer(program)
     assert (answer["verdict"], answer["steps"]["ended"]) == ("fills_up", "periodic")
+
+
+def test_several_steps_for_each_batch_do_not_end_the_loop(predict: Predict) -> None:
+    program = """
+        import torch
+        from torch.utils.data import DataLoader, TensorDataset
+        layer = torch.nn.Linear(512, 512).cuda()
+        optimizer = torch.optim.AdamW(layer.parameters())
+        for (x,) in DataLoader(TensorDataset(torch.zeros(1603, 512)), 16):
+            for _ in range(10):
+                layer(x.cuda()).sum().backward()
+                optimizer.step()
+        after = torch.zeros(1 << 26, device="cuda")
+    """
+    answer = predict.answer(program)
+    assert answer["steps"]["ended"] == "finished" and answer["peak_allocated"] > 1 << 28
+    assert loops(answer)[0]["iterations"] > 20

@@ -1,5 +1,5 @@
-//! Phases of a predicted program: its set-up, each of its loops over a data loader, and what lies between
-//! them.
+//! Phases of a predicted program: its setup, each of its loops over a data loader, and the code outside
+//! loops.
 
 use inputs::Input;
 use recording::{EmulationInfo, LoopInfo};
@@ -44,7 +44,7 @@ pub(crate) fn phases(recording: &Input, device: u32, emulation: &EmulationInfo) 
     for (index, event) in recording.snapshot.events.iter(history.rows.clone()).enumerate() {
         while let Some((_, row)) = marks.next_if(|(time, _)| i128::from(*time) <= i128::from(event.time_us)) {
             at = row.and_then(|row| rows.get(row)).map_or(between, |&row| row + 1);
-            // What is already there counts as well.
+            // Memory already in use counts toward the new phase.
             found[at].update(cursor.total().allocated, cursor.total().reserved);
         }
         cursor.seek(index + 1);
@@ -54,7 +54,7 @@ pub(crate) fn phases(recording: &Input, device: u32, emulation: &EmulationInfo) 
     found
 }
 
-/// Merges loops that only differ in how the program came to them. Returns them, and the index that each row
+/// Merges loops that differ only in their callers. Returns them, and the index that each row
 /// has among them.
 pub(crate) fn merged(loops: &[LoopInfo]) -> (Vec<LoopInfo>, Vec<usize>) {
     let mut found: Vec<LoopInfo> = Vec::new();
@@ -71,6 +71,7 @@ pub(crate) fn merged(loops: &[LoopInfo]) -> (Vec<LoopInfo>, Vec<usize>) {
                 other.skipped += of.skipped;
                 other.is_settled &= of.is_settled;
                 other.growth = other.growth.max(of.growth);
+                other.skipped_growth = other.skipped_growth.max(of.skipped_growth);
                 rows.push(index);
             }
             None => {

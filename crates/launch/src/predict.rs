@@ -15,6 +15,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 /// Memory of an emulated GPU on which no program runs out, in bytes.
 const AMPLE_MEMORY_BYTES: u64 = 900 << 30;
 
+/// Said before a program that may rely on all of its batches runs again.
+const RUN_AGAIN: &str = "the program failed after a loop was cut short; running it again with all iterations";
+
 /// Share of the GPU's memory that a program has to leave free; with less, a small difference decides.
 const MIN_SPARE: f64 = 0.03;
 
@@ -131,9 +134,7 @@ pub fn predict(job: &Job, folder: &RunFolder, once: bool) -> anyhow::Result<Pred
     if has_failed(&info) {
         // The program may rely on all of its batches, and compare their number with that of its samples.
         if job.cuts_loops && has_cut_loops(&info.emulation) {
-            (job.progress.say)(
-                "the program failed after a loop was cut short: running it again without that",
-            );
+            (job.progress.say)(RUN_AGAIN);
             return predict(&Job { cuts_loops: false, ..job.clone() }, folder, once);
         }
         // The program may have failed because of a value that reads as 0: it divides by it, for example.
@@ -160,7 +161,7 @@ pub fn predict(job: &Job, folder: &RunFolder, once: bool) -> anyhow::Result<Pred
         judge_reads(&peaks.info.emulation.reads, differs, &mut confidence);
     }
     confidence.reasons.extend(loop_doubts(&peaks.info));
-    confidence.remarks.extend(not_covered(&info));
+    confidence.remarks.extend(not_covered(&peaks.info));
     confidence.remarks.extend(model_remark(&emulated.model).map(str::to_owned));
     let phases = phases(&peaks.recording, peaks.highest.device, &peaks.info.emulation);
     let RunPeaks { highest, all, recording, .. } = peaks;
@@ -191,8 +192,10 @@ fn verdict(highest: &DevicePeak, recording: &Input, info: &RunInfo, memory: Byte
         info.state.exit(),
         Some(Exit::Stopped(StopReason::Periodic | StopReason::Long | StopReason::TimeLimit))
     );
-    if (goes_on || skipped > left)
-        && let Some(per_step) = growth(recording, highest.device)
+    let by_loop = || info.emulation.loops.iter().map(|of| Bytes(of.growth)).max();
+    let is_over = skipped > left;
+    if (goes_on || is_over)
+        && let Some(per_step) = growth(recording, highest.device).or_else(|| by_loop().filter(|_| is_over))
     {
         let more = left.0 / per_step.0;
         let at_step = info.steps.unwrap_or_default().saturating_add(more).saturating_add(1);
@@ -204,39 +207,41 @@ fn verdict(highest: &DevicePeak, recording: &Input, info: &RunInfo, memory: Byte
 }
 
 fn has_cut_loops(emulation: &EmulationInfo) -> bool {
-    emulation.has_left_loop || emulation.loops.iter().any(|of| of.skipped > 0)
+    emulation.has_left_loop || emulation.has_shortened || emulation.loops.iter().any(|of| of.skipped > 0)
 }
 
 /// Returns the bytes that the skipped iterations of loops would have added.
 fn skipped_growth(emulation: &EmulationInfo) -> Bytes {
-    emulation.loops.iter().map(|of| Bytes(of.growth.saturating_mul(of.skipped))).sum()
+    emulation.loops.iter().map(|of| Bytes(of.skipped_growth)).sum()
 }
 
 /// Returns what loops that were cut short, or steps that never repeated, leave open about the peak.
 fn loop_doubts(info: &RunInfo) -> Vec<String> {
     let mut doubts = Vec::new();
-    let place = |of: &LoopInfo| {
+    let site = |of: &LoopInfo| {
         let file = of.file.rsplit('/').next().unwrap_or(&of.file);
         format!("{file}:{} ({})", of.line, of.library.as_deref().unwrap_or(&of.function))
     };
     for of in merged(&info.emulation.loops).0.iter().filter(|of| of.skipped > 0) {
         if of.growth > 0 {
             doubts.push(format!(
-                "each iteration of the loop at {} adds {}, and {} of them were skipped: {} more at its end",
-                place(of),
+                "the loop at {} adds {} per iteration, and iterations were skipped; {}",
+                site(of),
                 Bytes(of.growth),
-                of.skipped,
-                Bytes(of.growth.saturating_mul(of.skipped))
+                match of.batches {
+                    Some(_) => format!("they would add {}", Bytes(of.skipped_growth)),
+                    None => "how many is not known".to_owned(),
+                }
             ));
         } else if !of.is_settled {
             doubts.push(format!(
-                "the iterations of the loop at {} differ in their memory, and not all of them were run",
-                place(of)
+                "iterations of the loop at {} use different amounts of memory, and not all of them ran",
+                site(of)
             ));
         }
     }
     if info.state.exit() == Some(Exit::Stopped(StopReason::Long)) || info.emulation.has_left_unsettled {
-        doubts.push("no step repeated the one before: a later step may need more".to_owned());
+        doubts.push("memory per step never settled: a later step may need more".to_owned());
     }
     doubts
 }
@@ -250,12 +255,12 @@ fn not_covered(info: &RunInfo) -> Option<String> {
             "the program was stopped: what it does after this loop, such as evaluation, is not covered; {ALL}"
         )),
         Some(Exit::Stopped(StopReason::TimeLimit)) => Some(format!(
-            "the program was stopped when its time was over: later phases are not covered; `--time-limit` \
-             gives it more, {ALL}"
+            "the program reached the time limit: later phases are not covered; `--time-limit` raises it, and \
+             {ALL}"
         )),
         _ if has_cut_loops(&info.emulation) => Some(format!(
-            "loops were cut short where their iterations repeat: what happens only in later iterations, \
-             such as every 100th, is not covered; {ALL}"
+            "loops were cut short where their iterations repeat: work done only in later iterations (every \
+             100th, for example) is not covered; {ALL}"
         )),
         _ => None,
     }
@@ -280,6 +285,10 @@ fn with_ample_memory(job: &Job, emulated: &EmulatedGpu) -> anyhow::Result<(Notes
     let done = crate::run_to_end(&ample, &scratch)?;
     let peaks = measure(&done, &job.progress)?;
     if has_failed(&peaks.info) {
+        if job.cuts_loops && has_cut_loops(&peaks.info.emulation) {
+            (job.progress.say)(RUN_AGAIN);
+            return with_ample_memory(&Job { cuts_loops: false, ..job.clone() }, emulated);
+        }
         return Err(failed(&peaks.info, &done).into());
     }
     Ok((done.notes, peaks))
@@ -332,12 +341,21 @@ fn differs_with_other_values(job: &Job, peaks: &RunPeaks, ran_out: bool) -> bool
         }
     }
     // Compared over the same number of steps, even where the run would stop earlier or later by itself.
-    if peaks.info.state == RunState::Exited(Exit::Stopped(StopReason::Periodic)) {
+    let is_cut = has_cut_loops(&peaks.info.emulation);
+    if peaks.info.state == RunState::Exited(Exit::Stopped(StopReason::Periodic)) && !is_cut {
         other.steps = peaks.info.steps.and_then(|steps| u32::try_from(steps).ok());
     }
     let again = RunFolder::new(OutputFolder::Temporary)
         .and_then(|scratch| measure(&crate::run_to_end(&other, &scratch)?, &job.progress));
-    again.map_or(true, |again| again.all != peaks.all)
+    // Where time has decided, no two runs are equal in all of their requests.
+    let is_timed = peaks.info.state == RunState::Exited(Exit::Stopped(StopReason::TimeLimit));
+    let needs = |peaks: &RunPeaks| -> Vec<(Bytes, Bytes)> {
+        peaks.all.iter().map(|peak| (peak.allocated, peak.reserved)).collect()
+    };
+    again.map_or(true, |again| match is_timed {
+        true => needs(&again) != needs(peaks),
+        false => again.all != peaks.all,
+    })
 }
 
 /// Adds what is known about values that only a real GPU computes. `differs` is whether other values make a

@@ -202,6 +202,8 @@ pub struct EmulationInfo {
     pub loops: Vec<LoopInfo>,
     /// When the program entered a loop or left all: time in microseconds, and row of `loops`.
     pub loop_marks: Vec<(u64, Option<usize>)>,
+    /// Whether a trainer was given a number of batches that is not the loader's.
+    pub has_shortened: bool,
     /// Whether a loop without a data loader was left early.
     pub has_left_loop: bool,
     /// Whether the steps of a loop that was left differed.
@@ -233,6 +235,9 @@ pub struct LoopInfo {
     pub is_settled: bool,
     /// Bytes that each iteration was adding where the loop was cut short.
     pub growth: u64,
+    /// Bytes that the skipped iterations of one run would have added.
+    #[serde(default)]
+    pub skipped_growth: u64,
 }
 
 /// A line that read a value which only a real GPU computes.
@@ -356,6 +361,8 @@ struct RankFile {
     #[serde(default)]
     marks: Vec<(u64, Option<usize>)>,
     #[serde(default)]
+    shortened: bool,
+    #[serde(default)]
     left: bool,
     settled: Option<bool>,
     #[serde(default)]
@@ -438,6 +445,7 @@ pub(crate) fn parse_rank(bytes: &[u8]) -> Result<(RunInfo, HistoryEnd), FileErro
         non_pytorch: file.devices.iter().map(|device| device.outside.map(Bytes)).collect(),
         loops: file.loops,
         loop_marks: file.marks,
+        has_shortened: file.shortened,
         has_left_loop: file.left,
         has_left_unsettled: file.left && file.settled == Some(false),
         is_covered: file.covered,

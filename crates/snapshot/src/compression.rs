@@ -3,20 +3,22 @@
 use crate::error::Error;
 use std::io::{self, Cursor, Read};
 
-/// Bytes that arrive, perhaps from another thread.
+/// Input stream that can move between threads.
 pub(crate) type Stream<'a> = Box<dyn Read + Send + 'a>;
 
 /// Maximum depth of nested compression; only hostile files exceed it.
 pub(crate) const MAX_COMPRESSION_DEPTH: u32 = 4;
-/// What is said about a file that exceeds it.
-pub(crate) const TOO_DEEP: &str = "it is compressed more than 4 times over";
+/// Error text for files that exceed it.
+pub(crate) const TOO_DEEP: &str = "it has too many layers of compression";
 
+/// Number of bytes by which a format is known; a tar archive needs most.
+const HEAD_BYTES: usize = 512;
 /// Decoder memory in bytes; `xz -9` needs a little less.
 const XZ_MEMORY_BYTES: u64 = 80 << 20;
 /// Largest zstd window as a power of two: 64 MiB. `zstd --ultra -22` and `--long` need more.
 const ZSTD_WINDOW_LOG: u32 = 26;
 
-/// A compression that is unpacked.
+/// Supported compression format.
 #[derive(Clone, Copy)]
 pub(crate) enum Compression {
     Gzip,
@@ -63,8 +65,8 @@ impl Compression {
 
 /// Takes the first bytes of a stream, by which its format is known.
 pub(crate) fn take_head(stream: &mut Stream<'_>) -> io::Result<Vec<u8>> {
-    let mut head = Vec::with_capacity(512);
-    stream.by_ref().take(512).read_to_end(&mut head)?;
+    let mut head = Vec::with_capacity(HEAD_BYTES);
+    stream.by_ref().take(HEAD_BYTES as u64).read_to_end(&mut head)?;
     Ok(head)
 }
 
@@ -74,7 +76,11 @@ pub fn unpacked<'a>(stream: impl Read + Send + 'a) -> Result<Box<dyn Read + Send
     for _ in 0..MAX_COMPRESSION_DEPTH {
         let head = take_head(&mut stream).map_err(Error::io)?;
         let compression = Compression::recognise(&head)?;
-        stream = Box::new(Cursor::new(head).chain(stream));
+        // A terminal would have to be told twice that the text has ended.
+        stream = match head.len() < HEAD_BYTES {
+            true => Box::new(Cursor::new(head)),
+            false => Box::new(Cursor::new(head).chain(stream)),
+        };
         match compression {
             Some(by) => stream = by.decoder(stream).map_err(Error::io)?,
             None => return Ok(stream),

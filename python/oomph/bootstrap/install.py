@@ -12,7 +12,9 @@ import torch
 
 from ..emulation import checkpoint_guard, values
 from ..interpreter.frames import callers
+from ..recording import recorder
 from ..recording.history import MAX_EVENTS, History
+from ..recording.messages import words
 from ..recording.on_leak import OnLeak
 from ..recording.recorder import Options, Recorder
 from ..recording.start import history
@@ -79,31 +81,38 @@ class RecordedProcess:
         if settings.time_limit is not None and is_prediction:
             counters, report = (lambda: _sums(chosen.counters())), settings.report_problem
             self.loops = Loops(counters, self._end, report, settings.time_limit, cuts=settings.cuts_loops)
-            self.loops.install()
+            try:
+                self.loops.install()
+            except Exception as error:  # a torch that names its parts differently
+                settings.report_problem(f"loops are not cut short: {words(error)}")
+                self.loops = None
 
     def _after_step(self, rows: list[dict[str, int]]) -> None:
         goes_on = self.loops is not None and self.loops.step_ended()
         reason = self.stop_rule.after(_sums(rows), goes_on=goes_on)
+        if reason is None and not goes_on and self.loops is not None and self.loops.is_over():
+            reason = "time"
         if reason is None or (reason in ("periodic", "long") and self._goes_on(reason)):
             return
         self._end(reason)
 
     def _goes_on(self, reason: str) -> bool:
-        """In a loop that has shown enough of itself: whether something else may follow."""
+        """Whether the program should keep running after a loop that repeats."""
         # Where memory grows, the loop itself decides: how many steps it has left is not known.
         if self.loops is None or self.loops.is_over() or self.stop_rule.is_growing():
             return False
         outcome = self.leaving.leave(callers()) if self.loops.cuts else Outcome.CANNOT
         if outcome is Outcome.LEAVES:
-            self.loops.left()
-            self.stop_rule.begin_anew()
+            self.loops.forget_active()
+            self.stop_rule.reset()
             self.is_settled &= reason == "periodic"
         self.is_covered = outcome is Outcome.NOTHING_FOLLOWS
         return not self.is_covered
 
     def _end(self, reason: str) -> None:
         checkpoint_guard.leave_no_trace()
-        self.recorder.end_now(reason)
+        # In a process that the program has forked, the recorder is another.
+        (recorder.active or self.recorder).end_now(reason)
 
     def _more(self) -> dict[str, Any]:
         return {

@@ -1,7 +1,7 @@
 """Loops over data loaders, cut short where their iterations repeat.
 
-A prediction has to see every phase of a program (training, evaluation, the next epoch, what comes after), but of each loop
-only the iterations that differ. So a loop over a `DataLoader` whose iterations ask for the same memory gets the last batch
+A prediction has to see every phase of a program (training, evaluation, the next epoch, the code after training), but only the
+iterations of each loop that differ. So a loop over a `DataLoader` whose iterations request the same memory gets its last batch
 next, which may be smaller, and ends. The program goes on as if its data were that short.
 
 A loop whose memory grows runs on to its end, since that is where its peak is, and so does a loop that does not use the GPU.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -27,14 +28,14 @@ from ..recording.messages import words
 from .repetition import MAX_PERIOD, Row, change, period
 
 MIN_ITERATIONS = 20
-"""Iterations of a loop before it may be cut short, if it trains: something may happen only every few steps."""
+"""Iterations of a loop before it may be cut short, if it takes optimizer steps: some work happens only every few steps."""
 MIN_ITERATIONS_WITHOUT_STEPS = 8
 MIN_ITERATIONS_AGAIN = 2
 """The same for a loop that was cut short before, in an earlier epoch."""
 FIXED_ITERATIONS = 24
 """Iterations of a loop whose number of batches is known to others: a trainer, or the other processes of a job."""
 MAX_ITERATIONS = 200
-"""Iterations after which a loop is cut short although no two of them were equal."""
+"""Iterations after which a loop is cut short even if they never repeat."""
 MAX_RUNS = 12
 """Runs of a loop after which the loop around it may be left as well."""
 SHARE_OF_TIME = 0.25
@@ -57,16 +58,18 @@ class Loop:
     library: str | None
     """The function of a library that iterates, if it is not the program itself."""
     batches: int | None = None
-    """How many batches a run of the loop has without us."""
+    """Batches in one full run of the loop, if the loader knows."""
     iterations: int = 0
-    """How many of them were run, in the longest run."""
+    """Batches processed in the longest run."""
     runs: int = 0
     skipped: int = 0
-    """Batches that were left out, in all runs."""
+    """Batches skipped, over all runs; 1 for a run of unknown length."""
     is_settled: bool = True
     """Whether the iterations repeated themselves where the loop was cut short."""
     growth: int = 0
     """Bytes that each iteration added when the loop was cut short."""
+    skipped_growth: int = 0
+    """Bytes that the skipped iterations of one run would have added."""
 
 
 @dataclass
@@ -83,7 +86,11 @@ class LoopRun:
     row: Row | None = None
     """Counters at the last batch."""
     changes: list[Row] = field(default_factory=list)
-    """What each iteration has changed."""
+    """What each of the last iterations has changed."""
+    changed: int = 0
+    """Number of iterations that have ended."""
+    left_out: int = 0
+    """Batches that are skipped."""
 
     def got_batch(self) -> None:
         self.count += 1
@@ -93,35 +100,43 @@ class LoopRun:
     def next(self, row: Row) -> None:
         """The program asks for the next batch."""
         if self.row is not None:
+            self.changed += 1
             self.changes.append(change(self.row, row))
+            del self.changes[: -3 * MAX_PERIOD]
         self.row = row
+
+    def uses_gpu(self) -> bool:
+        return any(of["allocations"] for of in self.changes)
 
     def may_end(self) -> bool:
         """Whether the last batch may come next."""
-        loop, count = self.loop, len(self.changes)
-        if loop is None or not self.loops.cuts or not any(of["allocations"] for of in self.changes[-MAX_PERIOD:]):
+        if self.loop is None or not self.loops.cuts or not self.uses_gpu():
             return False
         if self.loops.is_over():
             return True
         length = self.period()
         if length is None:
-            return count >= MAX_ITERATIONS and not self._always_grows()
+            return self.changed >= MAX_ITERATIONS and not self._always_grows()
         if any(sum(of[key] for of in self.changes[-length:]) for key in ("allocated", "reserved")):
             return False
-        return count >= self._needed(loop)
+        return self.changed >= self._needed(self.loop)
 
-    def cut(self, left_out: int) -> None:
-        """Some batches are left out."""
-        if self.loop is None:
+    def ended(self) -> None:
+        """Notes what was skipped, and whether that matters."""
+        left_out, self.left_out = self.left_out, 0
+        if self.loop is None or left_out == 0:
             return
+        # The last batch may be smaller.
+        self.changes = self.changes[:-1]
         length = self.period()
-        self.loop.skipped += left_out
         self.loop.is_settled &= length is not None
         if length is None and self._always_grows():
             length = MIN_ITERATIONS
         if length is not None:
-            grown = sum(of["allocated"] for of in self.changes[-length:])
-            self.loop.growth = max(self.loop.growth, grown // length)
+            growth = max(0, sum(of["allocated"] for of in self.changes[-length:]) // length)
+            self.loop.growth = max(self.loop.growth, growth)
+            self.loop.skipped_growth = max(self.loop.skipped_growth, growth * left_out)
+        self.loop.skipped += left_out
 
     def _always_grows(self) -> bool:
         last = self.changes[-MIN_ITERATIONS:]
@@ -141,8 +156,8 @@ class LoopRun:
 
 
 class Loops:
-    """`counters` gives the memory of all devices; `stop` ends the program; `report` gets errors of ours; `seconds` is the time
-    that the run may take; `cuts` is whether loops are cut short."""
+    """`counters` gives the memory of all devices; `stop` ends the program; `report` receives our own errors; `seconds` is the
+    time limit; `cuts` is whether loops are cut short."""
 
     def __init__(
         self,
@@ -165,33 +180,40 @@ class Loops:
         self._ends_at = time.monotonic() + seconds
         self._loops: dict[Key, Loop] = {}
         self._active: list[tuple[weakref.ref[Any], LoopRun]] = []
-        self._is_in_step = False
+        self._steps_since_batch = MAX_PERIOD + 1
+        self._has_shortened = False
+        """Whether a trainer was given a length that is not the loader's."""
+        self._pid = os.getpid()
 
     def install(self) -> None:
         loader: Any = dataloader.DataLoader
         iterator: Any = dataloader._BaseDataLoaderIter
-        batches, length, following = loader._index_sampler.fget, loader.__len__, iterator.__next__
-        loops = self
+        batches, length, next_batch = loader._index_sampler.fget, loader.__len__, iterator.__next__
+        loops, getpid = self, os.getpid
 
         def _index_sampler(self: Any) -> Any:
-            return _Batches(batches(self), loops, is_fixed=loops.cuts and (self in loops._fixed or _is_distributed()))
+            sampler = batches(self)
+            # A loader inside of a worker is none of the program's loops.
+            return _Batches(sampler, loops, self) if getpid() == loops._pid else sampler
 
         @functools.wraps(length)
         def __len__(self: Any) -> int:
             found: int = length(self)
-            if not loops.cuts or not _is_asked_by_trainer():
+            if not loops.cuts or getpid() != loops._pid or not _is_called_by_trainer():
                 return found
             loops._fixed.add(self)
+            loops._has_shortened |= found > FIXED_ITERATIONS
             return min(found, FIXED_ITERATIONS)
 
-        @functools.wraps(following)
+        @functools.wraps(next_batch)
         def __next__(self: Any) -> Any:
-            run = getattr(self._sampler_iter, "run", None)
-            if run is None:
-                return following(self)
+            indexes = getattr(self, "_sampler_iter", None)
+            if not isinstance(indexes, _ShortIterator):
+                return next_batch(self)
+            run = indexes.run
             loops.guarded(lambda: loops.before_batch(self, run))
             try:
-                batch = following(self)
+                batch = next_batch(self)
             except StopIteration:
                 loops.guarded(lambda: loops.ended(run))
                 raise
@@ -203,7 +225,7 @@ class Loops:
         iterator.__next__ = __next__
 
     def guarded(self, call: Callable[[], None]) -> None:
-        """An error of ours must not reach the program; from then on its loops are left alone."""
+        """Runs `call`; our own errors never reach the program, and loops are no longer cut short after one."""
         try:
             call()
         except Exception as error:
@@ -215,46 +237,57 @@ class Loops:
         return time.monotonic() > self._ends_at
 
     def step_ended(self) -> bool:
-        """Whether the step belongs to a loop over a data loader, which ends by itself. One that begins again and again may be
-        inside of a loop that does not."""
+        """Whether the step belongs to a loop over a data loader, which ends by itself. A loop that restarts many times may
+        itself be inside an endless loop."""
         self._drop_abandoned()
         for _, run in self._active:
             run.has_steps = True
-        is_in_loop, self._is_in_step = self._is_in_step, False
+        self._steps_since_batch += 1
+        # There may be several steps for one batch.
+        is_in_loop = self._steps_since_batch <= MAX_PERIOD
         return is_in_loop and all(run.loop is None or run.loop.runs <= MAX_RUNS for _, run in self._active)
 
     def before_batch(self, iterator: Any, run: LoopRun) -> None:
-        self._is_in_step = True
+        self._steps_since_batch = 0
         if run.loop is None:
             run.loop = self._find()
             run.loop.runs += 1
             run.loop.batches = run.batches
-        run.next(self._counters())
+        row = self._counters()
+        run.next(row)
         self._drop_abandoned()
+        # A persistent iterator begins its next run; loops inside of this one are over.
+        self._active = [(of, active) for of, active in self._active if of() is not iterator or active is run]
         while any(active is run for _, active in self._active) and self._active[-1][1] is not run:
-            self._active.pop()
+            self._active.pop()[1].ended()
         if not self._active or self._active[-1][1] is not run:
             self._active.append((weakref.ref(iterator), run))
         self._mark()
-        if self.is_over() and time.monotonic() > self._ends_at + SHARE_OF_TIME * self.seconds:
+        if row["allocations"] and time.monotonic() > self._ends_at + SHARE_OF_TIME * self.seconds:
             self._stop("time")
 
-    def left(self) -> None:
+    def forget_active(self) -> None:
         """The program is about to leave a loop around the active ones."""
+        for _, run in self._active:
+            run.ended()
         self._active = []
 
     def ended(self, run: LoopRun) -> None:
+        run.ended()
         self._active = [(iterator, active) for iterator, active in self._active if active is not run]
         self._drop_abandoned()
         self._mark()
 
     def _drop_abandoned(self) -> None:
-        """A loop that the program has left by itself has no iterator any more."""
+        """A loop that the program has left by itself no longer has an iterator."""
+        for iterator, run in self._active:
+            if iterator() is None:
+                run.ended()
         self._active = [(iterator, run) for iterator, run in self._active if iterator() is not None]
 
     def _mark(self) -> None:
         loop = self._active[-1][1].loop if self._active else None
-        at = None if loop is None else list(self._loops.values()).index(loop)
+        at = next((index for index, known in enumerate(self._loops.values()) if known is loop), None)
         if not self.marks or self.marks[-1][1] != at:
             self.marks.append((time.time_ns() // 1000, at))
 
@@ -267,24 +300,30 @@ class Loops:
         return self._loops[key]
 
     def as_json(self) -> dict[str, Any]:
-        return {"loops": [vars(loop) for loop in self._loops.values()], "marks": self.marks}
+        for _, run in self._active:
+            run.ended()
+        loops = [vars(loop) for loop in self._loops.values()]
+        return {"loops": loops, "marks": self.marks, "shortened": self._has_shortened}
 
 
 class _Batches:
     """A sampler that ends early."""
 
-    def __init__(self, sampler: Any, loops: Loops, *, is_fixed: bool) -> None:
+    def __init__(self, sampler: Any, loops: Loops, loader: Any) -> None:
         self._sampler = sampler
         self._loops = loops
-        self._is_fixed = is_fixed
+        self._loader = loader
 
     def __iter__(self) -> Iterator[Any]:
-        return _ShortIterator(self._sampler, self._loops, is_fixed=self._is_fixed)
+        is_fixed = self._loops.cuts and (self._loader in self._loops._fixed or _is_distributed())
+        return _ShortIterator(self._sampler, self._loops, is_fixed=is_fixed)
 
     def __len__(self) -> int:
         return len(self._sampler)
 
     def __getattr__(self, name: str) -> Any:
+        if name in ("_sampler", "_loops", "_loader"):
+            raise AttributeError(name)  # of a copy that is not made yet
         return getattr(self._sampler, name)
 
 
@@ -292,7 +331,7 @@ class _ShortIterator:
     def __init__(self, sampler: Any, loops: Loops, *, is_fixed: bool) -> None:
         try:
             batches = len(sampler)
-        except (TypeError, NotImplementedError):
+        except Exception:
             batches = None
         self.run = LoopRun(loops, batches)
         self._inner = iter(sampler)
@@ -307,34 +346,40 @@ class _ShortIterator:
         if self._is_last:
             raise StopIteration
         batches = self.run.batches
-        may_end = self._taken >= FIXED_ITERATIONS - 1 if self._is_fixed else self.run.may_end()
-        if may_end and (batches is None or self._taken < batches - 1):
+        if self._may_end() and (batches is None or self._taken < batches - 1):
             self._is_last = True
-            last = None if batches is None else self._last()
-            self.run.cut(1 if batches is None else batches - self._taken - (last is not None))
-            if last is None:
+            if batches is None:
+                self.run.left_out = 1
                 raise StopIteration
-            return last
+            self.run.left_out = batches - self._taken - 1
+            return self._last()
         self._taken += 1
         return next(self._inner)
 
+    def _may_end(self) -> bool:
+        if not self._is_fixed:
+            return self.run.may_end()
+        # Before the first iteration has ended (workers prefetch), nobody knows whether the loop uses the GPU.
+        is_needed = self.run.changed > 0 and not self.run.uses_gpu()
+        return self._taken >= FIXED_ITERATIONS - (self.run.batches is not None) and not is_needed
+
     def _last(self) -> Any:
-        """The last batch, if the sampler comes to it soon."""
-        ends_at, last = time.monotonic() + MAX_SECONDS_TO_LAST, None
+        """The last batch, or a late one if the sampler takes long to reach it."""
+        ends_at, last = time.monotonic() + MAX_SECONDS_TO_LAST, next(self._inner)
         for batch in self._inner:
             last = batch
             if time.monotonic() > ends_at:
-                return None
+                break
         return last
 
 
 def _is_distributed() -> bool:
-    """Whether other processes take the same steps: then all have to cut their loops short alike."""
+    """Whether other processes take the same steps: then all ranks must cut their loops at the same iteration."""
     distributed = torch.distributed
     return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
 
 
-def _is_asked_by_trainer() -> bool:
+def _is_called_by_trainer() -> bool:
     """Whether the length is for a trainer that ends its loop by it. Evaluations of transformers only print it."""
     is_trainer = False
     for frame in callers(2):

@@ -14,7 +14,7 @@ def change(before: Row, after: Row) -> Row:
 
 
 def period(changes: list[Row], repeats: int) -> int | None:
-    """Length of the pattern that the last changes repeat, this many times."""
+    """Length of the pattern that the last changes repeat `repeats` times."""
     for length in range(1, MAX_PERIOD + 1):
         last = changes[-repeats * length :]
         if len(last) < repeats * length:

@@ -21,26 +21,27 @@ class StopRule:
         self._changes: list[Row] = []
         """What each of the last steps has changed."""
         self._since = 0
-        """Steps since the loop around them began, as far as that is known."""
+        """Steps in this loop, as far as is known."""
 
     def after(self, row: Row, *, goes_on: bool) -> str | None:
-        """Why the run may end after this step. `goes_on`: the loop around the step ends by itself, and something may follow."""
+        """The reason to end the run after this step, if any. `goes_on`: the loop around the step ends by itself, and something
+        may follow."""
         self.count += 1
         if self.limit is not None:
             return "steps" if self.count == self.limit else None
         if goes_on:
-            self.begin_anew()
+            self.reset()
             return None
         self._since += 1
         if self._row is not None:
             self._changes = [*self._changes, change(self._row, row)][-EQUAL_STEPS_FOR_PERIOD * MAX_PERIOD :]
         self._row = row
-        if self.count >= MIN_STEPS and self._period() is not None:
+        if self._since >= MIN_STEPS and self._period() is not None:
             return "periodic"
         return "long" if self._since >= MAX_STEPS else None
 
-    def begin_anew(self) -> None:
-        """Another loop begins."""
+    def reset(self) -> None:
+        """Forgets earlier steps: another loop starts."""
         self._row, self._changes, self._since = None, [], 0
 
     def is_growing(self) -> bool:

@@ -1,4 +1,4 @@
-"""Which frames of a stack belong to the program, and which to what it uses."""
+"""Which frames of a stack belong to the program, and which to libraries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sysconfig
 from collections.abc import Iterator
 from types import FrameType
 
-_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _INSTALLED = tuple(os.path.abspath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 _is_users: dict[str, bool] = {}
@@ -24,7 +24,7 @@ def callers(depth: int = 1) -> Iterator[FrameType]:
 
 
 def is_users(frame: FrameType) -> bool:
-    """Whether the frame is of the program itself: not of Python, nor of an installed package."""
+    """Whether the frame belongs to the program itself, not to Python or an installed package."""
     file = frame.f_code.co_filename
     found = _is_users.get(file)
     if found is None:
@@ -36,4 +36,4 @@ def _is_users_file(file: str) -> bool:
     if file.startswith("<"):
         return file in ("<string>", "<stdin>")
     path = os.path.abspath(file)
-    return not path.startswith((_HERE, *_INSTALLED)) and "site-packages" not in path
+    return not path.startswith((_HERE, *_INSTALLED)) and not {"site-packages", "dist-packages"} & set(path.split(os.sep))

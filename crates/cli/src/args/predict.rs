@@ -22,7 +22,7 @@ pub(crate) struct PredictArgs {
     #[arg(long, value_name = "N", value_parser = steps)]
     pub(crate) steps: Option<u32>,
 
-    /// Seconds to look for later phases, such as evaluation, by cutting loops short that repeat
+    /// Time limit in seconds for reaching later phases, such as evaluation, with repeating loops cut short
     #[arg(long, value_name = "SECONDS", default_value_t = 120)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) time_limit: u64,

@@ -146,7 +146,7 @@ fn fits_now(prediction: &Prediction, terminal: &mut Terminal) -> anyhow::Result<
     Ok(writeln!(terminal.out(), " {label}  {text}")?)
 }
 
-/// The phases of the program, with the one that decides.
+/// The phases of the program; marks the one with the peak.
 fn phases(phases: &[ProgramPhase], terminal: &mut Terminal) -> anyhow::Result<()> {
     let needs = |phase: &ProgramPhase| (phase.reserved, phase.allocated);
     let Some(highest) = phases.iter().map(needs).max() else { return Ok(()) };
@@ -168,12 +168,12 @@ fn phases(phases: &[ProgramPhase], terminal: &mut Terminal) -> anyhow::Result<()
 
 fn phase_name(phase: &ProgramPhase) -> String {
     match &phase.part {
-        ProgramPart::SetUp => "set-up".to_owned(),
-        ProgramPart::BetweenLoops => "between and after".to_owned(),
+        ProgramPart::SetUp => "setup".to_owned(),
+        ProgramPart::BetweenLoops => "outside loops".to_owned(),
         ProgramPart::Loop(of) => {
             let file = printable(of.file.rsplit('/').next().unwrap_or(&of.file));
             let function = of.library.as_deref().unwrap_or(&of.function);
-            let runs = if of.runs > 1 { format!(", {} times", grouped(of.runs)) } else { String::new() };
+            let runs = if of.runs > 1 { format!(", {} runs", grouped(of.runs)) } else { String::new() };
             let batches = match of.batches {
                 Some(batches) if of.skipped > 0 => {
                     format!("{} of {} iterations", grouped(of.iterations), grouped(batches))
