@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import os
-import sysconfig
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from .interpreter.frames import is_users_file
 from .sizes import format_size
-
-PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_STANDARD = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
-_LIBRARIES = (*_STANDARD, PACKAGE, "<frozen ", "<eval_with_key>", "<__array_function__")
-"""How files of no interest begin. `<stdin>` and `<ipython-input-1>` are the user's."""
-_FOLDERS = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages", "oomph_child"))
-"""The last is the copy that `oomph run` lays out."""
 
 
 @dataclass(frozen=True)
@@ -129,10 +122,6 @@ def _of_device(device: int, events: list[dict[str, Any]], made: int, sites: dict
 
 def site(frames: list[dict[str, Any]]) -> Site:
     """The innermost line that is not a library's; of libraries only, the innermost one."""
-    own = (frame for frame in frames if not _is_library(frame["filename"]))
+    own = (frame for frame in frames if is_users_file(frame["filename"]))
     frame = next(own, frames[0] if frames else None)
     return Site("", 0, "") if frame is None else Site(frame["filename"], frame["line"], frame["name"])
-
-
-def _is_library(file: str) -> bool:
-    return file.startswith(_LIBRARIES) or any(folder in file for folder in _FOLDERS)

@@ -140,7 +140,7 @@ impl<'a> HoldersView<'a> {
         (!found.is_empty()).then_some(found)
     }
 
-    /// Returns the dominator tree: so many levels, and branches of each object.
+    /// Returns the dominator tree with limited depth, and the largest branches of each object.
     pub fn tree(&self, depth: usize, most: usize) -> Branch {
         let total: u64 = self.holdings.bytes.iter().sum();
         self.holdings.tree(TreeLimits { depth, most, least: total / LEAST_SHARE })

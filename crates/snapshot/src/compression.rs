@@ -76,7 +76,7 @@ pub fn unpacked<'a>(stream: impl Read + Send + 'a) -> Result<Box<dyn Read + Send
     for _ in 0..MAX_COMPRESSION_DEPTH {
         let head = take_head(&mut stream).map_err(Error::io)?;
         let compression = Compression::recognise(&head)?;
-        // A terminal would have to be told twice that the text has ended.
+        // The input has ended. Reading a terminal again would wait for a second Ctrl-D.
         stream = match head.len() < HEAD_BYTES {
             true => Box::new(Cursor::new(head)),
             false => Box::new(Cursor::new(head).chain(stream)),

@@ -114,12 +114,16 @@ class RecordedProcess:
         # In a process that the program has forked, the recorder is another.
         (recorder.active or self.recorder).end_now(reason)
 
+    def _loops_as_json(self) -> dict[str, Any]:
+        """What a prediction has cut short; nothing for a run that is not one."""
+        if self.loops is None:
+            return {}
+        left = {"left": self.leaving.has_left, "settled": self.is_settled, "covered": self.is_covered}
+        return {**self.loops.as_json(), **left}
+
     def _more(self) -> dict[str, Any]:
         return {
-            **({} if self.loops is None else self.loops.as_json()),
-            "left": self.leaving.has_left,
-            "settled": self.is_settled,
-            "covered": self.is_covered,
+            **self._loops_as_json(),
             "techniques": techniques.applied(),
             "reads": [vars(read) for read in values.reads()],
             "values": values.AVAILABLE,

@@ -197,7 +197,7 @@ def _loops_at(body: list[ast.stmt], line: int, after: Target, starts: list[int],
             first = next((of.lineno for of in statement.body if of.lineno in starts), None)
             if first is not None and first > statement.lineno and line <= last:
                 yield LoopStatement(statement.lineno, first, last, following, follows)
-        # Only out of an `if` can the program jump without more ado.
+        # A jump out of any other block would skip what ends the block.
         inside = following if isinstance(statement, ast.If) else None
         for block in _blocks(statement):
             yield from _loops_at(block, line, inside, starts, is_followed=follows)

@@ -82,13 +82,11 @@ class LoopRun:
     loop: Loop | None = None
     has_steps: bool = False
     count: int = 0
-    """Batches that the program got."""
+    """Batches that the program got: when it asks for the next one, the number of iterations that have ended."""
     row: Row | None = None
     """Counters at the last batch."""
     changes: list[Row] = field(default_factory=list)
     """What each of the last iterations has changed."""
-    changed: int = 0
-    """Number of iterations that have ended."""
     left_out: int = 0
     """Batches that are skipped."""
 
@@ -100,7 +98,6 @@ class LoopRun:
     def next(self, row: Row) -> None:
         """The program asks for the next batch."""
         if self.row is not None:
-            self.changed += 1
             self.changes.append(change(self.row, row))
             del self.changes[: -3 * MAX_PERIOD]
         self.row = row
@@ -116,10 +113,10 @@ class LoopRun:
             return True
         length = self.period()
         if length is None:
-            return self.changed >= MAX_ITERATIONS and not self._always_grows()
+            return self.count >= MAX_ITERATIONS and not self._always_grows()
         if any(sum(of[key] for of in self.changes[-length:]) for key in ("allocated", "reserved")):
             return False
-        return self.changed >= self._needed(self.loop)
+        return self.count >= self._needed(self.loop)
 
     def ended(self) -> None:
         """Notes what was skipped, and whether that matters."""
@@ -360,7 +357,7 @@ class _ShortIterator:
         if not self._is_fixed:
             return self.run.may_end()
         # Before the first iteration has ended (workers prefetch), nobody knows whether the loop uses the GPU.
-        is_needed = self.run.changed > 0 and not self.run.uses_gpu()
+        is_needed = self.run.count > 0 and not self.run.uses_gpu()
         return self._taken >= FIXED_ITERATIONS - (self.run.batches is not None) and not is_needed
 
     def _last(self) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import sysconfig
@@ -11,7 +12,10 @@ from types import FrameType
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _INSTALLED = tuple(os.path.abspath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
-_is_users: dict[str, bool] = {}
+_FOLDERS = {"site-packages", "dist-packages", "oomph_child"}
+"""Folders of libraries. The last is the copy that `oomph run` lays out."""
+_GENERATED = ("<frozen ", "<eval_with_key>", "<__array_function__")
+"""How the names of code without a file begin that is not the user's. `<stdin>` and `<ipython-input-1>` are."""
 
 
 def callers(depth: int = 1) -> Iterator[FrameType]:
@@ -25,15 +29,13 @@ def callers(depth: int = 1) -> Iterator[FrameType]:
 
 def is_users(frame: FrameType) -> bool:
     """Whether the frame belongs to the program itself, not to Python or an installed package."""
-    file = frame.f_code.co_filename
-    found = _is_users.get(file)
-    if found is None:
-        found = _is_users[file] = _is_users_file(file)
-    return found
+    return is_users_file(frame.f_code.co_filename)
 
 
-def _is_users_file(file: str) -> bool:
+@functools.cache
+def is_users_file(file: str) -> bool:
+    """Whether the file, as frames name it, belongs to the program itself."""
     if file.startswith("<"):
-        return file in ("<string>", "<stdin>")
+        return not file.startswith(_GENERATED)
     path = os.path.abspath(file)
-    return not path.startswith((_HERE, *_INSTALLED)) and not {"site-packages", "dist-packages"} & set(path.split(os.sep))
+    return not path.startswith((_HERE, *_INSTALLED)) and _FOLDERS.isdisjoint(path.split(os.sep))
