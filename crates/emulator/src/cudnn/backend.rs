@@ -3,7 +3,7 @@
 use super::emulated_engine::EmulatedEngine;
 use super::graph::{AttributeValue, Graphs};
 use super::{
-    Descriptor, SUCCESS, StatusCode, autotuning, cluster, deviceless, fourier, matrix_product, real,
+    Descriptor, SUCCESS, StatusCode, autotuning, cluster, deviceless, fourier, matrix_product, real, winograd,
 };
 use crate::put;
 use std::collections::HashMap;
@@ -97,9 +97,10 @@ impl Descriptors {
     }
 
     /// Engines to insert before and after those returned by the real library's heuristics.
-    fn engines_around(&self, heuristics: Descriptor) -> (Option<EmulatedEngine>, Option<EmulatedEngine>) {
-        let convolution = self.graphs.convolution_of(heuristics);
-        (convolution.and_then(matrix_product::first_choice), convolution.and_then(fourier::last_choice))
+    fn engines_around(&self, heuristics: Descriptor) -> (Option<EmulatedEngine>, Vec<EmulatedEngine>) {
+        let Some(convolution) = self.graphs.convolution_of(heuristics) else { return (None, Vec::new()) };
+        let last = [fourier::engine(convolution), winograd::engine(convolution)];
+        (matrix_product::first_choice(convolution), last.into_iter().flatten().collect())
     }
 }
 
@@ -250,8 +251,8 @@ unsafe fn configurations(
         (descriptors.emulated_engine(heuristics), descriptors.engines_around(heuristics))
     };
     // Assigns the descriptor at an index to an emulated engine, if there is one and the array is long enough.
-    let give = |place: i64, emulated_engine: Option<EmulatedEngine>| {
-        let Some(emulated_engine) = emulated_engine.filter(|_| place < room) else { return 0 };
+    let give = |place: i64, emulated_engine: Option<&EmulatedEngine>| {
+        let Some(emulated_engine) = emulated_engine.copied().filter(|_| place < room) else { return 0 };
         let configuration = unsafe { *values.add(place as usize) };
         descriptors().emulated_engines.insert(configuration as usize, emulated_engine);
         1
@@ -271,16 +272,17 @@ unsafe fn configurations(
         (status, found)
     };
     let (status, found) = if instead.is_some() {
-        give(0, instead);
+        give(0, instead.as_ref());
         (SUCCESS, 1)
     } else if room == 0 {
         // The caller only asks for the number of configurations.
         let (status, found) = theirs(0);
-        (status, found + i64::from(first.is_some()) + i64::from(last.is_some()))
+        (status, found + i64::from(first.is_some()) + last.len() as i64)
     } else {
-        let before = give(0, first);
+        let before = give(0, first.as_ref());
         let (status, found) = if before < room { theirs(before) } else { (SUCCESS, 0) };
-        (status, before + found + give(before + found, last))
+        let end = last.iter().fold(before + found, |place, engine| place + give(place, Some(engine)));
+        (status, end)
     };
     unsafe { put(count, found) };
     for place in 0..found.min(room) {

@@ -58,7 +58,7 @@ impl Convolution {
         }
     }
 
-    /// A convolution without groups or dilation whose tensors `x`, `w` and `y` have four dimensions.
+    /// A convolution without padding or dilation whose tensors `x`, `w` and `y` have four dimensions.
     #[cfg(test)]
     pub(super) fn example(
         pass: Pass,
@@ -80,6 +80,12 @@ impl Convolution {
         Convolution { pass, x: tensor(x), w: tensor(w), y: tensor(y), window }
     }
 
+    #[cfg(test)]
+    pub(super) fn padded(mut self, padding: i64) -> Convolution {
+        self.window.padding = vec![padding; 2];
+        self
+    }
+
     /// Whether every output depends on one position of the input, with all channels: a matrix product.
     pub(super) fn is_matrix_product(&self) -> bool {
         self.w.positions() == 1
@@ -98,10 +104,9 @@ impl Convolution {
         self.w.size(1) == self.x.size(1)
     }
 
-    /// Longer side of an image, including padding.
-    pub(super) fn padded_size(&self) -> i64 {
-        let sides = self.x.sizes.iter().skip(2).zip(&self.window.padding);
-        sides.map(|(side, padding)| side + 2 * padding).max().unwrap_or_default()
+    /// Padding of images on each side, in height and width.
+    pub(super) fn padding(&self) -> Option<[i64; 2]> {
+        self.window.padding.as_slice().try_into().ok()
     }
 }
 
