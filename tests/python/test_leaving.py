@@ -19,6 +19,8 @@ class Program:
         self.leaving = Leaving(self.problems.append)
         self.outcomes: list[Outcome] = []
         self.steps = 0
+        self.goes_on = False
+        """Whether the program runs on where a loop cannot be left."""
         self.log: list[object] = []
 
     def step(self) -> None:
@@ -26,7 +28,7 @@ class Program:
         if self.steps % 3 == 0:
             frames = [frame for frame in callers() if frame.f_code.co_filename == str(self.path)]
             self.outcomes.append(self.leaving.leave(frames))
-            if self.outcomes[-1] is not Outcome.LEAVES:
+            if self.outcomes[-1] is not Outcome.LEAVES and not self.goes_on:
                 raise KeyboardInterrupt
 
     def run(self, text: str) -> list[object]:
@@ -86,6 +88,37 @@ def test_loops_around_are_left_after_a_few_times(program: Program) -> None:
     """
     assert program.run(text) == [0, 1, 2, 3, "end"]
     assert program.steps == 12
+
+
+def test_the_rest_of_an_iteration_follows_a_loop_at_the_end_of_a_function(program: Program) -> None:
+    text = """
+        def train():
+            for i in range(3):
+                x = 1
+                step()
+        for epoch in range(2):
+            train()
+            log(epoch)
+    """
+    program.goes_on = True
+    assert program.run(text) == [0, 1]
+    # In the second epoch it has run.
+    assert program.outcomes == [Outcome.CANNOT, Outcome.NOTHING_FOLLOWS]
+
+
+def test_the_same_call_is_followed_however_often_it_is_asked(program: Program) -> None:
+    text = """
+        def train():
+            for i in range(9):
+                x = 1
+                step()
+        for epoch in range(1):
+            train()
+            log(epoch)
+    """
+    program.goes_on = True
+    assert program.run(text) == [0]
+    assert program.outcomes == [Outcome.CANNOT] * 3
 
 
 def test_nested_loops_of_one_function_are_left_together(program: Program) -> None:

@@ -46,6 +46,7 @@ class LoopStatement:
     """Lines to jump to, one after the other, to get to the statement that follows, if the loop can be left for it."""
     is_followed: bool
     """Whether any statement of the function follows."""
+    body: list[ast.stmt]
 
 
 class Leaving:
@@ -56,15 +57,19 @@ class Leaving:
         self._pending: set[FrameType] = set()
         """Frames with a pending jump."""
         self._found: dict[CodeType, list[ast.stmt] | None] = {}
+        self._reached: set[tuple[CodeType, int]] = set()
+        """Calls in a loop, by their lines, in which an inner loop was found to repeat."""
 
     def leave(self, frames: Iterable[FrameType]) -> Outcome:
         """Leaves the innermost loop around the calls in `frames` that is followed by another statement."""
         if sys.gettrace() is not None:
             return Outcome.CANNOT  # a debugger's, or our own pending jump
         has_loop = is_followed = leaves = is_library = False
+        callee: FrameType | None = None
         for frame in frames:
             if not is_users(frame):
                 is_library = has_loop
+                callee = frame
                 continue
             # A library that calls the program back may do more when the call returns.
             is_followed |= is_library
@@ -72,6 +77,8 @@ class Leaving:
             inner: list[int] = []
             for loop in self._loops(frame):
                 is_followed |= loop.is_followed
+                if has_loop and not inner and not leaves and callee is not None:
+                    is_followed |= self._is_first_call(frame, callee, loop)
                 inner.append(loop.first)
                 if loop.target is None:
                     continue
@@ -80,12 +87,25 @@ class Leaving:
                 leaves = True
                 if times <= MAX_TIMES:
                     return Outcome.LEAVES
-            # Inside of the loop, what follows is part of the iteration, which has run.
+            # What follows a step in its own loop is part of the iteration, which has run.
             is_followed |= has_loop and not inner and self._is_followed(frame)
             has_loop |= bool(inner)
+            callee = frame
         if leaves:
             return Outcome.LEAVES
         return Outcome.CANNOT if is_followed or not has_loop else Outcome.NOTHING_FOLLOWS
+
+    def _is_first_call(self, frame: FrameType, callee: FrameType, loop: LoopStatement) -> bool:
+        """Whether the loop in `callee` is followed by a part of the iteration around it that has not run yet."""
+        if not _is_followed_in(loop.body, frame.f_lineno):
+            return False
+        call = frame.f_code, frame.f_lineno
+        # A later call has another frame. Nothing else tells them apart without keeping one alive.
+        if call in self._reached and callee.f_trace is not _seen:
+            return False
+        self._reached.add(call)
+        callee.f_trace = _seen
+        return True
 
     def _jump(self, frame: FrameType, loop: LoopStatement, body_starts: list[int]) -> None:
         """Has the program leave a loop where an iteration begins: its own, or one of a loop inside of it."""
@@ -133,6 +153,10 @@ class Leaving:
         if code not in self._found:
             self._found[code] = _body_of(code, frame.f_globals)
         return self._found[code]
+
+
+def _seen(*_: Any) -> None:
+    """Marks the frame of a call that has been looked at."""
 
 
 def _body_of(code: CodeType, module: dict[str, Any]) -> list[ast.stmt] | None:
@@ -196,7 +220,7 @@ def _loops_at(body: list[ast.stmt], line: int, after: Target, starts: list[int],
             last = statement.body[-1].end_lineno or 0
             first = next((of.lineno for of in statement.body if of.lineno in starts), None)
             if first is not None and first > statement.lineno and line <= last:
-                yield LoopStatement(statement.lineno, first, last, following, follows)
+                yield LoopStatement(statement.lineno, first, last, following, follows, statement.body)
         # A jump out of any other block would skip what ends the block.
         inside = following if isinstance(statement, ast.If) else None
         for block in _blocks(statement):
