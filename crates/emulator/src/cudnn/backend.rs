@@ -2,10 +2,12 @@
 
 use super::emulated_engine::EmulatedEngine;
 use super::graph::{AttributeValue, Graphs};
+use super::images::Images;
 use super::{
-    Descriptor, SUCCESS, StatusCode, autotuning, cluster, deviceless, fourier, matrix_product, real, winograd,
+    Descriptor, SUCCESS, StatusCode, autotuning, cluster, deviceless, first_choice, fourier, matrix_product,
+    real, winograd,
 };
-use crate::put;
+use crate::{notes, put};
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
@@ -99,8 +101,16 @@ impl Descriptors {
     /// Engines to insert before and after those returned by the real library's heuristics.
     fn engines_around(&self, heuristics: Descriptor) -> (Option<EmulatedEngine>, Vec<EmulatedEngine>) {
         let Some(convolution) = self.graphs.convolution_of(heuristics) else { return (None, Vec::new()) };
-        let last = [fourier::engine(convolution), winograd::engine(convolution)];
-        (matrix_product::first_choice(convolution), last.into_iter().flatten().collect())
+        let transforms = [fourier::engine(convolution), winograd::engine(convolution)];
+        let mut last: Vec<_> = transforms.into_iter().flatten().collect();
+        if !last.is_empty() {
+            notes::modelled("cuDNN's choice among its engines for convolutions");
+        }
+        let chosen =
+            Images::of(convolution).and_then(|images| first_choice::engine(convolution.pass, &images));
+        let place = last.iter().position(|engine| Some(engine.engine) == chosen);
+        let first = place.map(|place| last.remove(place));
+        (first.or_else(|| matrix_product::first_choice(convolution)), last)
     }
 }
 

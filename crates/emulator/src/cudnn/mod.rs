@@ -18,6 +18,7 @@ mod ctc;
 mod deviceless;
 mod dropout;
 mod emulated_engine;
+mod first_choice;
 mod fourier;
 mod graph;
 mod images;

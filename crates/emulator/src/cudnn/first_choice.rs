@@ -1,0 +1,115 @@
+//! Whether cuDNN's heuristics list a Fourier or Winograd engine first.
+//!
+//! They do so for one in twenty convolutions in fp32, and the deviceless mode cannot tell for which. The
+//! decision trees in `first_choice.txt` are fitted to the first choices of an H200 (cuDNN 9.19) for 378,000
+//! convolutions by `measure/first_choice.py`. Of convolutions that were left out of the fit, they find 94%
+//! of these choices in the forward pass, 99% for gradients of inputs and 98% for gradients of filters; one in
+//! 700 to 3,600 others is taken for one.
+
+use super::graph::Pass;
+use super::images::{FLOAT, Images, area};
+use crate::card::card;
+use std::str::Lines;
+use std::sync::LazyLock;
+
+/// Compute capability of the cards for which the trees hold.
+const MEASURED_MAJOR: i32 = 9;
+
+const TEXT: &str = include_str!("first_choice.txt");
+
+/// Headings of the trees.
+const PASSES: [&str; 3] = ["forward", "input", "filter"];
+
+const FEATURES: [&str; 10] =
+    ["images", "inputs", "outputs", "side", "filter", "padding", "positions", "pixels", "planes", "products"];
+
+/// A question about a convolution, or the answer.
+enum Tree {
+    Question { feature: usize, limit: i64, up_to: Box<Tree>, above: Box<Tree> },
+    Engine(i64),
+}
+
+/// Index of the engine that is listed first, if it is a Fourier or Winograd engine.
+pub(super) fn engine(pass: Pass, images: &Images) -> Option<i64> {
+    static TREES: LazyLock<[Tree; 3]> = LazyLock::new(|| {
+        let mut lines = TEXT.lines();
+        PASSES.map(|_| {
+            lines.next();
+            Tree::read(&mut lines)
+        })
+    });
+    let is_square = [images.input, images.filter, images.padding].iter().all(|sides| sides[0] == sides[1]);
+    let is_measured = card().major == MEASURED_MAJOR
+        && images.data_type == FLOAT
+        && !images.is_channels_last
+        && !images.is_grouped()
+        && images.stride == 1
+        && images.filter[0] > 1
+        && is_square;
+    if !is_measured {
+        return None;
+    }
+    let [forward, input, filter] = &*TREES;
+    let tree = match pass {
+        Pass::Forward => forward,
+        Pass::BackwardData => input,
+        Pass::BackwardFilter => filter,
+    };
+    Some(tree.engine(&features(images))).filter(|engine| *engine != 0)
+}
+
+impl Tree {
+    fn read(lines: &mut Lines) -> Tree {
+        let line = lines.next().unwrap_or_default();
+        let question = line.split_once(' ').and_then(|(name, limit)| {
+            let feature = FEATURES.iter().position(|feature| *feature == name)?;
+            Some((feature, limit.parse().ok()?))
+        });
+        match question {
+            Some((feature, limit)) => {
+                let (up_to, above) = (Box::new(Tree::read(lines)), Box::new(Tree::read(lines)));
+                Tree::Question { feature, limit, up_to, above }
+            }
+            None => Tree::Engine(line.parse().unwrap_or_default()),
+        }
+    }
+
+    fn engine(&self, features: &[i64; FEATURES.len()]) -> i64 {
+        match self {
+            Tree::Engine(engine) => *engine,
+            Tree::Question { feature, limit, up_to, above } => {
+                let answer = if features[*feature] <= *limit { up_to } else { above };
+                answer.engine(features)
+            }
+        }
+    }
+}
+
+fn features(images: &Images) -> [i64; FEATURES.len()] {
+    let Images { count, inputs, outputs, input: [side, _], filter: [filter, _], .. } = *images;
+    let positions = count * area(images.output);
+    let planes = inputs * outputs;
+    let products = positions * planes * filter * filter;
+    let pixels = count * side * side;
+    [count, inputs, outputs, side, filter, images.padding[0], positions, pixels, planes, products]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_trees_are_complete() {
+        let mut lines = TEXT.lines();
+        for name in PASSES {
+            assert_eq!(lines.next(), Some(name));
+            Tree::read(&mut lines);
+        }
+        assert_eq!(lines.next(), None);
+        let is_known = |line: &str| match line.split_once(' ') {
+            Some((feature, limit)) => FEATURES.contains(&feature) && limit.parse::<i64>().is_ok(),
+            None => PASSES.contains(&line) || [0, 3, 17, 18, 50].contains(&line.parse().unwrap_or(-1)),
+        };
+        assert!(TEXT.lines().all(is_known));
+    }
+}
