@@ -20,9 +20,16 @@ pub(crate) enum Policy {
     LowestGap,
     /// Highest gap that is large enough.
     HighestGap,
+    /// Anywhere, without the recorded addresses. The number selects one of many orders.
+    Shuffled(u64),
 }
 
 impl Policy {
+    /// Whether segments get the recorded addresses for as long as they are requested in the recorded order.
+    fn follows_recording(self) -> bool {
+        !matches!(self, Policy::FixedRule | Policy::Shuffled(_))
+    }
+
     fn has_chunks(self) -> bool {
         matches!(self, Policy::Learned | Policy::Fresh | Policy::FixedRule)
     }
@@ -95,6 +102,8 @@ pub(crate) struct SegmentAddresses {
     chunks: Chunks,
     /// Number of hidden ranges that are free by now.
     revealed: usize,
+    /// Number of segments placed so far.
+    placed: u64,
 }
 
 /// Alignment of segments, in bytes.
@@ -105,7 +114,7 @@ const HIGHEST_ADDRESS: u64 = 0x7fff_0000_0000;
 
 impl SegmentAddresses {
     pub(crate) fn new(policy: Policy, driver: DriverObservations) -> SegmentAddresses {
-        let next = if policy == Policy::FixedRule { usize::MAX } else { 0 };
+        let next = if policy.follows_recording() { 0 } else { usize::MAX };
         SegmentAddresses {
             policy,
             driver,
@@ -113,6 +122,7 @@ impl SegmentAddresses {
             used: BTreeMap::new(),
             chunks: Chunks::default(),
             revealed: 0,
+            placed: 0,
         }
     }
 
@@ -145,6 +155,7 @@ impl SegmentAddresses {
             }
         };
         self.occupy(addr, size);
+        self.placed += 1;
         (addr, guessed)
     }
 
@@ -166,6 +177,7 @@ impl SegmentAddresses {
             Policy::Fresh | Policy::FixedRule => self.chunks.guess(span, &self.used, &[]),
             Policy::LowestGap => gap_above(&self.used, LOWEST_ADDRESS, span),
             Policy::HighestGap => gap_below(&self.used, HIGHEST_ADDRESS, span),
+            Policy::Shuffled(seed) => gap_above(&self.used, shuffled_address(seed, self.placed), span),
         };
         if self.is_free(addr, span) {
             return addr;
@@ -182,6 +194,17 @@ impl SegmentAddresses {
     fn is_free(&self, addr: u64, size: u64) -> bool {
         self.used.range(..addr.saturating_add(size)).next_back().is_none_or(|(_, &end)| end <= addr)
     }
+}
+
+/// Some address for the segment at `place`: the same for the same seed.
+fn shuffled_address(seed: u64, place: u64) -> u64 {
+    // SplitMix64.
+    let mut bits = (seed << 32 | place).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^= bits >> 31;
+    let room = HIGHEST_ADDRESS - LOWEST_ADDRESS;
+    LOWEST_ADDRESS + bits % room / SEGMENT_ALIGNMENT * SEGMENT_ALIGNMENT
 }
 
 /// Start of the lowest gap of `span` bytes from `low` on.

@@ -50,4 +50,4 @@ pub use conf::{Conf, ConfError, ParsedConf};
 pub use difference::ModelDifference;
 pub use recorded::{Conditions, KnownConditions, RecordedRun, Verification};
 pub use rules::Release;
-pub use simulate::{Oom, Outcome, WhatIf};
+pub use simulate::{Oom, Outcome, PeakRanges, WhatIf};

@@ -33,6 +33,18 @@ const HEADROOM_DIVISORS: [u64; 4] = [100, 50, 20, 10];
 /// real runs (32 programs under ten settings, H200) larger deviations were never the real figure.
 const PLAUSIBLE_DEVIATION: f64 = 0.04;
 
+/// Orders of addresses that are tried for a range.
+const ADDRESS_ORDERS: u64 = 16;
+
+/// Lowest and highest peaks of a run over several orders of addresses, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PeakRanges {
+    /// Allocated memory.
+    pub allocated: (u64, u64),
+    /// Reserved memory.
+    pub reserved: (u64, u64),
+}
+
 /// Result of a replay.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Outcome {
@@ -112,6 +124,28 @@ impl RecordedRun<'_> {
             outcome.peak_reserved_range = (low, high);
         }
         outcome
+    }
+
+    /// Returns how far the peaks of the run itself depend on the addresses that the driver returns: among
+    /// free blocks of equal size, the address decides which one is used. `available` is the memory for
+    /// PyTorch, in bytes; orders in which the run does not fit into it are left out.
+    pub fn peaks_with_other_addresses(&self, available: Option<u64>) -> PeakRanges {
+        let what = WhatIf { conf: self.conf.clone(), total: None, available, limit: None };
+        let wider = |(low, high): (u64, u64), peak: u64| (low.min(peak), high.max(peak));
+        let (recorded, _) = self.run(&what, Policy::Learned);
+        let Outcome { peak_allocated, peak_reserved, .. } = recorded;
+        let mut ranges = PeakRanges {
+            allocated: (peak_allocated, peak_allocated),
+            reserved: (peak_reserved, peak_reserved),
+        };
+        for order in 1..=ADDRESS_ORDERS {
+            let (other, _) = self.run(&what, Policy::Shuffled(order));
+            if other.finished {
+                ranges.allocated = wider(ranges.allocated, other.peak_allocated);
+                ranges.reserved = wider(ranges.reserved, other.peak_reserved);
+            }
+        }
+        ranges
     }
 
     /// Replays the run once, with the likeliest addresses and no range.

@@ -98,6 +98,10 @@ struct OutcomeReport<'a> {
     peak_allocated: u64,
     /// Highest reserved bytes.
     peak_reserved: u64,
+    /// Lowest and highest `peak_allocated`, where it depends on addresses chosen by the driver.
+    peak_allocated_range: [u64; 2],
+    /// Lowest and highest `peak_reserved`, where it depends on addresses chosen by the driver.
+    peak_reserved_range: [u64; 2],
     /// Bytes of the CUDA context and libraries.
     context: u64,
     /// Bytes of all that.
@@ -262,6 +266,8 @@ fn outcome(prediction: &Prediction) -> OutcomeReport<'_> {
         full_at_step,
         peak_allocated: highest.allocated.0,
         peak_reserved: highest.reserved.0,
+        peak_allocated_range: prediction.ranges.allocated.into(),
+        peak_reserved_range: prediction.ranges.reserved.into(),
         context: highest.non_pytorch.0,
         total: highest.total().0,
         headroom: prediction.memory as i64 - highest.total().0 as i64,

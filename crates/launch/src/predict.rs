@@ -4,6 +4,7 @@ use crate::phases::{merged, phases};
 use crate::{
     CompletedRun, EmulatedGpu, GpuModel, Job, Notes, OutputFolder, ProgramOutput, ProgramPhase, RunFolder,
 };
+use allocator::{KnownConditions, PeakRanges, RecordedRun};
 use analysis::words::shown_path;
 use failure::Failure;
 use inputs::{Input, ProgressReporter};
@@ -59,6 +60,8 @@ pub struct Prediction {
     pub highest: DevicePeak,
     /// Peaks of all devices of all ranks.
     pub all: Vec<DevicePeak>,
+    /// How far these peaks depend on the addresses that the driver returns, on the device that needs most.
+    pub ranges: PeakRanges,
     /// Phases of the program on the device that needs most; none if it has no loop over a data loader.
     pub phases: Vec<ProgramPhase>,
     /// Recording of the rank with the highest peak; with ample memory if the program does not fit.
@@ -160,6 +163,8 @@ pub fn predict(job: &Job, folder: &RunFolder, once: bool) -> anyhow::Result<Pred
         let differs = (!once).then(|| differs_with_other_values(job, &peaks, ran_out));
         judge_reads(&peaks.info.emulation.reads, differs, &mut confidence);
     }
+    let ranges = ranges(&peaks, if ran_out { AMPLE_MEMORY_BYTES } else { emulated.memory });
+    confidence.reasons.extend(address_doubt(&ranges, &peaks.highest));
     confidence.reasons.extend(loop_doubts(&peaks.info));
     confidence.remarks.extend(not_covered(&peaks.info));
     confidence.remarks.extend(model_remark(&emulated.model).map(str::to_owned));
@@ -173,6 +178,7 @@ pub fn predict(job: &Job, folder: &RunFolder, once: bool) -> anyhow::Result<Pred
         verdict,
         highest,
         all,
+        ranges,
         phases,
         recording,
         failing,
@@ -213,6 +219,39 @@ fn has_cut_loops(emulation: &EmulationInfo) -> bool {
 /// Returns the bytes that the skipped iterations of loops would have added.
 fn skipped_growth(emulation: &EmulationInfo) -> Bytes {
     emulation.loops.iter().map(|of| Bytes(of.skipped_growth)).sum()
+}
+
+/// Returns the peaks of the device that needs most with other addresses, on a GPU with `memory` bytes.
+fn ranges(peaks: &RunPeaks, memory: u64) -> PeakRanges {
+    let DevicePeak { device, allocated, reserved, non_pytorch, .. } = peaks.highest;
+    let snapshot = &peaks.recording.snapshot;
+    let history = History::new(snapshot, device);
+    let recorded = RecordedRun::new(snapshot, &history, KnownConditions::default());
+    let found = recorded.peaks_with_other_addresses(memory.checked_sub(non_pytorch.0));
+    let with = |(low, high): (u64, u64), peak: Bytes| (low.min(peak.0), high.max(peak.0));
+    PeakRanges { allocated: with(found.allocated, allocated), reserved: with(found.reserved, reserved) }
+}
+
+/// Returns the doubt about peaks that depend on addresses.
+fn address_doubt(ranges: &PeakRanges, highest: &DevicePeak) -> Option<String> {
+    let words = |(low, high): (u64, u64), peak: Bytes, what: &str| {
+        let less = Bytes(peak.0.saturating_sub(low));
+        let more = Bytes(high.saturating_sub(peak.0));
+        [(less, "less"), (more, "more")]
+            .into_iter()
+            .filter(|(by, _)| *by > Bytes::ZERO)
+            .map(|(by, than)| format!("{by} {than} {what}"))
+            .collect::<Vec<_>>()
+    };
+    let mut parts = words(ranges.allocated, highest.allocated, "allocated");
+    parts.extend(words(ranges.reserved, highest.reserved, "reserved"));
+    (!parts.is_empty()).then(|| {
+        format!(
+            "which free block serves a request depends on the addresses that the driver returns: up to {} at \
+             the peak",
+            parts.join(", ")
+        )
+    })
 }
 
 /// Returns what loops that were cut short, or steps that never repeated, leave open about the peak.

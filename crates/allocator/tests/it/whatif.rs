@@ -175,3 +175,23 @@ fn a_run_is_reproduced_under_its_own_conditions() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+/// Among recordings of a real H200, the order of addresses matters for some and not for others; the range
+/// contains the recorded peaks of each.
+#[test]
+fn ranges_over_addresses_contain_the_recorded_peaks() {
+    let range = |program: &str| {
+        let snapshot = open(recording(program));
+        let history = History::new(&snapshot, 0);
+        let recorded = RecordedRun::new(&snapshot, &history, KnownConditions::default());
+        let ranges = recorded.peaks_with_other_addresses(None);
+        let (allocated, reserved) = (history.allocated_peak.bytes.0, history.reserved_peak.bytes.0);
+        assert!((ranges.allocated.0..=ranges.allocated.1).contains(&allocated), "{program}: {ranges:?}");
+        assert!((ranges.reserved.0..=ranges.reserved.1).contains(&reserved), "{program}: {ranges:?}");
+        (ranges.allocated.1 - ranges.allocated.0, ranges.reserved.1 - ranges.reserved.0)
+    };
+    assert_eq!(range("leak_retain_graph"), (0, 0));
+    assert_eq!(range("cuda_graph"), (0, 0));
+    let (allocated, reserved) = range("frag_variable_length");
+    assert!(allocated > 0 && reserved > 2 << 20, "{allocated} {reserved}");
+}
