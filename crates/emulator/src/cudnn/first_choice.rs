@@ -24,18 +24,18 @@ const FEATURES: [&str; 10] =
     ["images", "inputs", "outputs", "side", "filter", "padding", "positions", "pixels", "planes", "products"];
 
 /// A question about a convolution, or the answer.
-enum Tree {
-    Question { feature: usize, limit: i64, up_to: Box<Tree>, above: Box<Tree> },
+enum DecisionTree {
+    Question { feature: usize, limit: i64, up_to: Box<DecisionTree>, above: Box<DecisionTree> },
     Engine(i64),
 }
 
 /// Index of the engine that is listed first, if it is a Fourier or Winograd engine.
 pub(super) fn engine(pass: Pass, images: &Images) -> Option<i64> {
-    static TREES: LazyLock<[Tree; 3]> = LazyLock::new(|| {
+    static TREES: LazyLock<[DecisionTree; 3]> = LazyLock::new(|| {
         let mut lines = TEXT.lines();
         PASSES.map(|_| {
             lines.next();
-            Tree::read(&mut lines)
+            DecisionTree::read(&mut lines)
         })
     });
     let is_square = [images.input, images.filter, images.padding].iter().all(|sides| sides[0] == sides[1]);
@@ -58,8 +58,8 @@ pub(super) fn engine(pass: Pass, images: &Images) -> Option<i64> {
     Some(tree.engine(&features(images))).filter(|engine| *engine != 0)
 }
 
-impl Tree {
-    fn read(lines: &mut Lines) -> Tree {
+impl DecisionTree {
+    fn read(lines: &mut Lines) -> DecisionTree {
         let line = lines.next().unwrap_or_default();
         let question = line.split_once(' ').and_then(|(name, limit)| {
             let feature = FEATURES.iter().position(|feature| *feature == name)?;
@@ -67,17 +67,18 @@ impl Tree {
         });
         match question {
             Some((feature, limit)) => {
-                let (up_to, above) = (Box::new(Tree::read(lines)), Box::new(Tree::read(lines)));
-                Tree::Question { feature, limit, up_to, above }
+                let (up_to, above) =
+                    (Box::new(DecisionTree::read(lines)), Box::new(DecisionTree::read(lines)));
+                DecisionTree::Question { feature, limit, up_to, above }
             }
-            None => Tree::Engine(line.parse().unwrap_or_default()),
+            None => DecisionTree::Engine(line.parse().unwrap_or_default()),
         }
     }
 
     fn engine(&self, features: &[i64; FEATURES.len()]) -> i64 {
         match self {
-            Tree::Engine(engine) => *engine,
-            Tree::Question { feature, limit, up_to, above } => {
+            DecisionTree::Engine(engine) => *engine,
+            DecisionTree::Question { feature, limit, up_to, above } => {
                 let answer = if features[*feature] <= *limit { up_to } else { above };
                 answer.engine(features)
             }
@@ -103,7 +104,7 @@ mod tests {
         let mut lines = TEXT.lines();
         for name in PASSES {
             assert_eq!(lines.next(), Some(name));
-            Tree::read(&mut lines);
+            DecisionTree::read(&mut lines);
         }
         assert_eq!(lines.next(), None);
         let is_known = |line: &str| match line.split_once(' ') {

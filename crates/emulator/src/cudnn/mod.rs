@@ -3,10 +3,10 @@
 //! cuDNN contains a private CUDA runtime, so it cannot be given the emulated card the way PyTorch is. But
 //! since 9.8 it has a documented deviceless mode: a description of the card in place of a handle. So
 //! [`backend`] lets the real library choose engines and compute their workspaces. Engines that it cannot plan
-//! for without a device are added ([`matrix_product`], [`fourier`], [`winograd`]), workspaces that it computes
-//! for a different card than described are recomputed ([`cluster`]), and queries of the older interfaces,
-//! which need a handle, are answered by formulas derived from the answers of an H200 ([`batch_norm`],
-//! [`rnn`], [`ctc`]).
+//! for without a device are added ([`matrix_product`], [`fourier`], [`winograd`]), workspaces that it
+//! computes for a different card than described are recomputed ([`cluster`]), and queries of the older
+//! interfaces, which need a handle, are answered by formulas derived from the answers of an H200
+//! ([`batch_norm`], [`rnn`], [`ctc`]).
 //!
 //! Functions without a handle are not defined here, so PyTorch calls the real ones.
 

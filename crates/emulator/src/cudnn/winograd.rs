@@ -11,7 +11,7 @@ use super::images::{BFLOAT16, FLOAT, FLOAT_BYTES, HALF, Images, aligned};
 const BATCH: i64 = 16;
 
 /// Outputs that a tile computes in each direction, and the values that it takes for them.
-struct Tile {
+struct WinogradTile {
     outputs: i64,
     inputs: i64,
 }
@@ -20,8 +20,8 @@ struct Tile {
 pub(super) fn engine(convolution: &Convolution) -> Option<EmulatedEngine> {
     let images = Images::of(convolution).filter(|images| images.stride == 1)?;
     let tile = match images.filter {
-        [3, 3] => Tile { outputs: 4, inputs: 6 },
-        [5, 5] => Tile { outputs: 9, inputs: 13 },
+        [3, 3] => WinogradTile { outputs: 4, inputs: 6 },
+        [5, 5] => WinogradTile { outputs: 9, inputs: 13 },
         _ => return None,
     };
     let is_half = [HALF, BFLOAT16].contains(&images.data_type) && images.is_grouped();
