@@ -49,7 +49,9 @@ def test_the_peak_is_that_of_the_whole_program(predict: Predict, workers: int) -
     assert [answer[key] for key in ("peak_allocated", "peak_reserved")] == [
         whole[key] for key in ("peak_allocated", "peak_reserved")
     ]
-    assert answer["confidence"] == "exact" and answer["steps"]["ended"] == "finished"
+    assert answer["steps"]["ended"] == "finished"
+    assert [answer["confidence"], whole["confidence"]] == ["estimate", "exact"]
+    assert len(answer["reasons"]) == 1 and "cut short" in answer["reasons"][0]
     # As in the program: the last of 101 batches is run, most others are not.
     training, test = loops(answer)
     assert (training["function"], training["batches"], training["runs"]) == ("train", 101, 3)
@@ -162,7 +164,7 @@ def test_what_follows_a_loop_without_a_loader_is_covered(predict: Predict) -> No
     answer = predict.answer(program)
     assert answer["steps"] == {"count": 20, "ended": "finished"}
     assert answer["peak_allocated"] > 2 * (64 << 10) * 512 * 4
-    assert any("cut short" in remark for remark in answer["remarks"])
+    assert any("cut short" in reason for reason in answer["reasons"])
     # Nothing follows this loop, so everything is covered.
     answer = predict.answer(program.partition("        with")[0])
     assert answer["steps"] == {"count": 20, "ended": "periodic"} and answer["remarks"] == []

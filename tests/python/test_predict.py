@@ -86,9 +86,17 @@ def test_a_program_that_fits(predict: Predict) -> None:
     assert answer["fits"] and answer["headroom"] == answer["gpu"]["memory"] - answer["total"]
     assert answer["total"] == answer["peak_reserved"] + answer["context"]
     assert categories["parameter"] == parameters
-    assert answer["confidence"] == "exact" and answer["reasons"] == []
     # It would take 40 steps; after 20 they are all alike.
     assert answer["steps"] == {"count": 20, "ended": "periodic"}
+    assert answer["confidence"] == "estimate" and "where its steps repeat" in answer["reasons"][0]
+
+
+def test_only_a_program_that_ran_to_its_end_is_exact(predict: Predict) -> None:
+    answer = predict.answer(LOOP, "--steps", "all")
+    assert answer["steps"] == {"count": 40, "ended": "finished"}
+    assert answer["confidence"] == "exact" and answer["reasons"] == []
+    for peak in ("peak_allocated", "peak_reserved"):
+        assert answer[f"{peak}_range"] == [answer[peak], answer[peak]]
 
 
 def test_a_program_that_does_not_fit_says_what_it_needs(predict: Predict) -> None:
@@ -161,7 +169,7 @@ def test_a_read_that_decides_about_memory_makes_an_estimate(predict: Predict) ->
 
 
 def test_a_read_that_is_only_printed_does_not(predict: Predict) -> None:
-    answer = predict.answer(LOOP + "        print(step, float(model[0].weight.sum()))\n")
+    answer = predict.answer(LOOP + "        print(step, float(model[0].weight.sum()))\n", "--steps", "all")
     assert answer["confidence"] == "exact", answer["reasons"]
     assert any("train.py" in remark for remark in answer["remarks"])
 

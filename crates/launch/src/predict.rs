@@ -166,7 +166,10 @@ pub fn predict(job: &Job, folder: &RunFolder, once: bool) -> anyhow::Result<Pred
     let ranges = ranges(&peaks, if ran_out { AMPLE_MEMORY_BYTES } else { emulated.memory });
     confidence.reasons.extend(address_doubt(&ranges, &peaks.highest));
     confidence.reasons.extend(loop_doubts(&peaks.info));
-    confidence.remarks.extend(not_covered(&peaks.info));
+    // What was asked for with `--steps N` is all that is judged.
+    let has_own_limit = peaks.info.state.exit() == Some(Exit::Stopped(StopReason::Steps));
+    let left_out = not_covered(&peaks.info);
+    if has_own_limit { &mut confidence.remarks } else { &mut confidence.reasons }.extend(left_out);
     confidence.remarks.extend(model_remark(&emulated.model).map(str::to_owned));
     let phases = phases(&peaks.recording, peaks.highest.device, &peaks.info.emulation);
     let RunPeaks { highest, all, recording, .. } = peaks;
@@ -289,7 +292,10 @@ fn loop_doubts(info: &RunInfo) -> Vec<String> {
 fn not_covered(info: &RunInfo) -> Option<String> {
     const ALL: &str = "`--steps all` runs everything";
     match info.state.exit() {
-        Some(Exit::Stopped(StopReason::Periodic)) if info.emulation.is_covered => None,
+        Some(Exit::Stopped(StopReason::Periodic)) if info.emulation.is_covered => Some(format!(
+            "the program was stopped where its steps repeat: work done only in later steps (every 100th, for \
+             example) is not covered; {ALL}"
+        )),
         Some(Exit::Stopped(StopReason::Steps | StopReason::Periodic | StopReason::Long)) => Some(format!(
             "the program was stopped: what it does after this loop, such as evaluation, is not covered; {ALL}"
         )),
