@@ -179,7 +179,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name in PROGRAMS:
             if arguments.only in name:
-                overhead(name, arguments.ways, arguments.rounds, arguments.steps, folder)
+                overhead(
+                    name, ["bare", *(way for way in arguments.ways if way != "bare")], arguments.rounds, arguments.steps, folder
+                )
         if arguments.dump_steps:
             dumps(folder, arguments.dump_steps)
 

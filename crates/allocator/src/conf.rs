@@ -268,7 +268,7 @@ impl Parser {
                     return Err(ConfError {
                         what: format!(
                             "`backend:{value}` selects another allocator: only PyTorch's native one is \
-                             modelled"
+                             modeled"
                         ),
                         hint: "leave `backend` out".to_owned(),
                     });

@@ -34,22 +34,22 @@ pub(crate) fn at_event(
     events: &TraceEnvironment<'_>,
     mismatch: &Mismatch,
 ) -> ModelDifference {
-    let modelled = &mismatch.modelled;
+    let modeled = &mismatch.modeled;
     let requested =
         mismatch.requested.map(|size| format!(", after requesting {} more from the driver", Bytes(size)));
     let recorded = events.event(mismatch.event);
-    let mut places = vec![modelled.addr];
+    let mut places = vec![modeled.addr];
     places.extend(recorded.map(|event| event.addr));
     ModelDifference {
         event: mismatch.event,
         recorded: recorded.map_or_else(|| "no further event".to_owned(), |event| named(&event)),
         model: format!(
             "{}{}",
-            words(modelled.action, modelled.addr, modelled.size),
+            words(modeled.action, modeled.addr, modeled.size),
             requested.unwrap_or_default()
         ),
         around: around(model, &places),
-        place: Some(modelled.addr),
+        place: Some(modeled.addr),
     }
 }
 
@@ -147,10 +147,10 @@ pub(crate) fn at_end(
     snapshot: &Snapshot,
     history: &History,
 ) -> Option<ModelDifference> {
-    let differs = |recorded: String, modelled: String, place: u64| ModelDifference {
+    let differs = |recorded: String, modeled: String, place: u64| ModelDifference {
         event: history.len(),
         recorded: format!("at the end {recorded}"),
-        model: modelled,
+        model: modeled,
         around: around(model, &[place]),
         place: Some(place),
     };
@@ -159,12 +159,12 @@ pub(crate) fn at_end(
     for (place, segment) in recorded.iter().enumerate() {
         let head = heads.get(place).map(|&head| (head, model.block(head)));
         let Some((head, first)) = head.filter(|(_, block)| block.addr <= segment.addr) else {
-            let modelled = "no segment there".to_owned();
-            return Some(differs(format!("a segment at {:#x}", segment.addr), modelled, segment.addr));
+            let modeled = "no segment there".to_owned();
+            return Some(differs(format!("a segment at {:#x}", segment.addr), modeled, segment.addr));
         };
         if first.addr < segment.addr {
-            let modelled = format!("a segment at {:#x}", first.addr);
-            return Some(differs("no segment there".to_owned(), modelled, first.addr));
+            let modeled = format!("a segment at {:#x}", first.addr);
+            return Some(differs("no segment there".to_owned(), modeled, first.addr));
         }
         let is_same = (model.stream(first), model.is_small(first), first.is_expandable())
             == (segment.stream, segment.small, segment.expandable);

@@ -28,12 +28,12 @@ impl RecordedRun<'_> {
         run.replay(self);
         let log = run.model.environment.log.take().unwrap_or_default();
         let first = self.history.rows.start;
-        let events = log.into_iter().map(|(event, modelled)| ReplayedEvent {
-            action: modelled.action,
-            addr: modelled.addr,
-            size: Bytes(modelled.size),
+        let events = log.into_iter().map(|(event, modeled)| ReplayedEvent {
+            action: modeled.action,
+            addr: modeled.addr,
+            size: Bytes(modeled.size),
             row: first + event as usize,
-            stream: modelled.stream,
+            stream: modeled.stream,
         });
         let settings = Settings {
             conf: conf.to_owned(),

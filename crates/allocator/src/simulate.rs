@@ -43,6 +43,8 @@ pub struct PeakRanges {
     pub allocated: (u64, u64),
     /// Reserved memory.
     pub reserved: (u64, u64),
+    /// Whether the run does not fit in some of these orders; they are not in the ranges.
+    pub may_fail: bool,
 }
 
 /// Result of a replay.
@@ -128,15 +130,17 @@ impl RecordedRun<'_> {
 
     /// Returns how far the peaks of the run itself depend on the addresses that the driver returns: among
     /// free blocks of equal size, the address decides which one is used. `available` is the memory for
-    /// PyTorch, in bytes; orders in which the run does not fit into it are left out.
+    /// PyTorch, in bytes.
     pub fn peaks_with_other_addresses(&self, available: Option<u64>) -> PeakRanges {
-        let what = WhatIf { conf: self.conf.clone(), total: None, available, limit: None };
+        let limit = self.conditions().limit;
+        let what = WhatIf { conf: self.conf.clone(), total: None, available, limit };
         let wider = |(low, high): (u64, u64), peak: u64| (low.min(peak), high.max(peak));
         let (recorded, _) = self.run(&what, Policy::Learned);
         let Outcome { peak_allocated, peak_reserved, .. } = recorded;
         let mut ranges = PeakRanges {
             allocated: (peak_allocated, peak_allocated),
             reserved: (peak_reserved, peak_reserved),
+            may_fail: false,
         };
         for order in 1..=ADDRESS_ORDERS {
             let (other, _) = self.run(&what, Policy::Shuffled(order));
@@ -144,6 +148,7 @@ impl RecordedRun<'_> {
                 ranges.allocated = wider(ranges.allocated, other.peak_allocated);
                 ranges.reserved = wider(ranges.reserved, other.peak_reserved);
             }
+            ranges.may_fail |= recorded.finished && !other.finished;
         }
         ranges
     }

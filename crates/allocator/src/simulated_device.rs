@@ -1,4 +1,4 @@
-//! Environment of a what-if: a device of some size, a memory limit, and modelled addresses.
+//! Environment of a what-if: a device of some size, a memory limit, and modeled addresses.
 
 use crate::addresses::SegmentAddresses;
 use crate::model::{AMPLE_RANGE_BYTES, Completion, Environment, ModelEvent};

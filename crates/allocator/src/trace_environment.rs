@@ -12,7 +12,7 @@ pub(crate) struct Mismatch {
     /// Event of the recording.
     pub(crate) event: usize,
     /// Event of the model instead.
-    pub(crate) modelled: ModelEvent,
+    pub(crate) modeled: ModelEvent,
     /// Bytes that the model requested from the driver just before, which the recording does not show.
     pub(crate) requested: Option<u64>,
 }
@@ -243,23 +243,23 @@ impl Environment for TraceEnvironment<'_> {
         Some(pool)
     }
 
-    fn on_event(&mut self, modelled: ModelEvent) {
+    fn on_event(&mut self, modeled: ModelEvent) {
         if self.mismatch.is_some() {
             return;
         }
         let is_same = self.next().is_some_and(|event| {
             let stream = self.snapshot.events.context(event.context).stream;
-            event.action == modelled.action
-                && (event.addr == modelled.addr || event.action == Action::Oom)
-                && event.size.0 == modelled.size
-                && stream == modelled.stream
+            event.action == modeled.action
+                && (event.addr == modeled.addr || event.action == Action::Oom)
+                && event.size.0 == modeled.size
+                && stream == modeled.stream
         });
         if is_same {
             self.cursor += 1;
             self.requested = None;
         } else {
             let requested = self.requested.filter(|(at, _)| *at == self.cursor).map(|(_, size)| size);
-            self.mismatch = Some(Mismatch { event: self.cursor, modelled, requested });
+            self.mismatch = Some(Mismatch { event: self.cursor, modeled, requested });
         }
     }
 }

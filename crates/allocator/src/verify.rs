@@ -401,8 +401,8 @@ impl<'a> Verifier<'a> {
             let region = allocation.map(|allocation| self.history.allocations[allocation].region as usize);
             region.or(self.history.region_of(difference.event, event.action))
         });
-        let modelled = difference.place.and_then(|addr| self.region_at(addr, difference.event));
-        recorded.into_iter().chain(modelled).filter(|&region| !self.owners.is_sure(region)).collect()
+        let modeled = difference.place.and_then(|addr| self.region_at(addr, difference.event));
+        recorded.into_iter().chain(modeled).filter(|&region| !self.owners.is_sure(region)).collect()
     }
 
     /// Returns the segment at an address during an event.

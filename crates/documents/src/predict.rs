@@ -98,9 +98,9 @@ struct OutcomeReport<'a> {
     peak_allocated: u64,
     /// Highest reserved bytes.
     peak_reserved: u64,
-    /// Lowest and highest `peak_allocated`, where it depends on addresses chosen by the driver.
+    /// Lowest and highest `peak_allocated` over addresses that the driver may choose.
     peak_allocated_range: [u64; 2],
-    /// Lowest and highest `peak_reserved`, where it depends on addresses chosen by the driver.
+    /// Lowest and highest `peak_reserved` over addresses that the driver may choose.
     peak_reserved_range: [u64; 2],
     /// Bytes of the CUDA context and libraries.
     context: u64,

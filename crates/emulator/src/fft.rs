@@ -266,7 +266,7 @@ unsafe extern "C" fn cufftXtMakePlanMany(
     // Without the first, numbers are contiguous.
     let is_strided = from_embed != 0 && (from_step, to_step) != (1, 1);
     let transforms = Transforms { lengths: &lengths, batch: batch as u64, bytes, is_real, is_strided };
-    notes::modelled("cuFFT workspace");
+    notes::modeled("cuFFT workspace");
     unsafe { put(size, transforms.workspace() as usize) };
     SUCCESS
 }

@@ -17,8 +17,8 @@ pub(crate) fn uncovered(name: &str, status: i32) -> i32 {
 }
 
 /// Notes that a size comes from a model, not from the library itself.
-pub(crate) fn modelled(what: &str) {
-    note("modelled", what);
+pub(crate) fn modeled(what: &str) {
+    note("modeled", what);
 }
 
 /// Writes a line unless it was already written; returns whether it was new.

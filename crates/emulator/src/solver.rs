@@ -57,7 +57,7 @@ const INVALID_VALUE: StatusCode = 3;
 
 /// Writes a number of elements if it fits into the library's 32 bits.
 unsafe fn put_elements(to: *mut i32, elements: u64) -> StatusCode {
-    notes::modelled("cuSOLVER workspace");
+    notes::modeled("cuSOLVER workspace");
     match i32::try_from(elements) {
         Ok(elements) => {
             unsafe { put(to, elements) };
@@ -197,7 +197,7 @@ macro_rules! byte_size_queries {
             host: *mut u64,
             $($after: $after_type,)*
         ) -> StatusCode {
-            notes::modelled("cuSOLVER workspace");
+            notes::modeled("cuSOLVER workspace");
             let (on_device, on_host): (u64, u64) = $answer;
             unsafe {
                 put(device, on_device);

@@ -158,7 +158,7 @@ unsafe extern "C" fn cusparseSpMatGetSize(
 }
 
 unsafe fn put_size(to: *mut u64, size: u64) -> StatusCode {
-    notes::modelled("cuSPARSE workspace");
+    notes::modeled("cuSPARSE workspace");
     unsafe { put(to, size) };
     SUCCESS
 }

@@ -12,7 +12,7 @@ pub struct Notes {
     /// Driver functions that the emulator does not implement.
     pub uncovered: Vec<String>,
     /// Quantities that the emulator models without having been compared with a real GPU.
-    pub modelled: Vec<String>,
+    pub modeled: Vec<String>,
     /// Reasons why the program could not run on an emulated GPU.
     pub failures: Vec<String>,
 }
@@ -32,7 +32,7 @@ pub(crate) fn read(path: &Path) -> Notes {
                 continue;
             }
             "uncovered" => &mut notes.uncovered,
-            "modelled" => &mut notes.modelled,
+            "modeled" => &mut notes.modeled,
             _ => &mut notes.failures,
         };
         // Every rank writes the same notes.

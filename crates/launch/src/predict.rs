@@ -111,7 +111,7 @@ impl DevicePeak {
 pub struct PredictionConfidence {
     /// Reasons why the real run may differ.
     pub reasons: Vec<String>,
-    /// Remarks on what might have affected the prediction and did not, and on what it does not cover.
+    /// Remarks on what might have affected the prediction and did not, and on what was not asked for.
     pub remarks: Vec<String>,
 }
 
@@ -230,9 +230,12 @@ fn ranges(peaks: &RunPeaks, memory: u64) -> PeakRanges {
     let snapshot = &peaks.recording.snapshot;
     let history = History::new(snapshot, device);
     let recorded = RecordedRun::new(snapshot, &history, KnownConditions::default());
-    let found = recorded.peaks_with_other_addresses(memory.checked_sub(non_pytorch.0));
-    let with = |(low, high): (u64, u64), peak: Bytes| (low.min(peak.0), high.max(peak.0));
-    PeakRanges { allocated: with(found.allocated, allocated), reserved: with(found.reserved, reserved) }
+    // Where the model does not reproduce the run, it cannot tell how the run depends on addresses.
+    if recorded.verification().difference.is_some() {
+        let point = |peak: Bytes| (peak.0, peak.0);
+        return PeakRanges { allocated: point(allocated), reserved: point(reserved), may_fail: false };
+    }
+    recorded.peaks_with_other_addresses(memory.checked_sub(non_pytorch.0))
 }
 
 /// Returns the doubt about peaks that depend on addresses.
@@ -246,6 +249,11 @@ fn address_doubt(ranges: &PeakRanges, highest: &DevicePeak) -> Option<String> {
             .map(|(by, than)| format!("{by} {than} {what}"))
             .collect::<Vec<_>>()
     };
+    if ranges.may_fail {
+        return Some(
+            "it may run out of memory, depending on the addresses that the driver returns".to_owned(),
+        );
+    }
     let mut parts = words(ranges.allocated, highest.allocated, "allocated");
     parts.extend(words(ranges.reserved, highest.reserved, "reserved"));
     (!parts.is_empty()).then(|| {
@@ -303,11 +311,12 @@ fn not_covered(info: &RunInfo) -> Option<String> {
             "the program reached the time limit: later phases are not covered; `--time-limit` raises it, and \
              {ALL}"
         )),
-        _ if has_cut_loops(&info.emulation) => Some(format!(
+        Some(Exit::Finished | Exit::OutOfMemory) if !has_cut_loops(&info.emulation) => None,
+        Some(Exit::Finished | Exit::OutOfMemory) => Some(format!(
             "loops were cut short where their iterations repeat: work done only in later iterations (every \
              100th, for example) is not covered; {ALL}"
         )),
-        _ => None,
+        _ => Some("the program did not run to its end".to_owned()),
     }
 }
 
@@ -345,8 +354,8 @@ fn doubts(notes: &Notes, peaks: &RunPeaks, info: &RunInfo) -> Vec<String> {
     for name in &notes.uncovered {
         reasons.push(format!("`{name}` is not covered by the emulator: the call failed"));
     }
-    for what in &notes.modelled {
-        reasons.push(format!("modelled: {what}"));
+    for what in &notes.modeled {
+        reasons.push(format!("modeled: {what}"));
     }
     if peaks.all.iter().any(|peak| peak.has_deferred_frees) {
         reasons.push(

@@ -78,7 +78,7 @@ class Leaving:
             for loop in self._loops(frame):
                 is_followed |= loop.is_followed
                 if has_loop and not inner and not leaves and callee is not None:
-                    is_followed |= self._is_first_call(frame, callee, loop)
+                    is_followed |= self._has_new_rest(frame, callee, loop)
                 inner.append(loop.first)
                 if loop.target is None:
                     continue
@@ -95,8 +95,9 @@ class Leaving:
             return Outcome.LEAVES
         return Outcome.CANNOT if is_followed or not has_loop else Outcome.NOTHING_FOLLOWS
 
-    def _is_first_call(self, frame: FrameType, callee: FrameType, loop: LoopStatement) -> bool:
-        """Whether the loop in `callee` is followed by a part of the iteration around it that has not run yet."""
+    def _has_new_rest(self, frame: FrameType, callee: FrameType, loop: LoopStatement) -> bool:
+        """Whether the loop in `callee` is followed by a part of the iteration around it that has not run yet. Marks the frame of
+        the call."""
         if not _is_followed_in(loop.body, frame.f_lineno):
             return False
         call = frame.f_code, frame.f_lineno

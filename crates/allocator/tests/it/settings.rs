@@ -24,7 +24,7 @@ fn the_same_strings_are_accepted_and_rejected() {
     let mut wrong = Vec::new();
     for row in &rows {
         let conf = row["conf"].as_str().expect("a string");
-        // Every release parses the other allocator, but it is not modelled.
+        // Every release parses the other allocator, but it is not modeled.
         if conf.contains("cudaMallocAsync") {
             continue;
         }

@@ -58,6 +58,6 @@ pub(super) fn run(descriptor: Descriptor) {
         }
         _ => return,
     };
-    notes::modelled("cuDNN autotuning: the heuristics' first choice is assumed to be the fastest");
+    notes::modeled("cuDNN autotuning: the heuristics' first choice is assumed to be the fastest");
     std::thread::sleep(DELAY_PER_CANDIDATE * place);
 }

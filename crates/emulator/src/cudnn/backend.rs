@@ -103,8 +103,9 @@ impl Descriptors {
         let Some(convolution) = self.graphs.convolution_of(heuristics) else { return (None, Vec::new()) };
         let transforms = [fourier::engine(convolution), winograd::engine(convolution)];
         let mut last: Vec<_> = transforms.into_iter().flatten().collect();
-        if !last.is_empty() {
-            notes::modelled("cuDNN's choice among its engines for convolutions");
+        // A filter of one position is never given to them first.
+        if !last.is_empty() && convolution.w.positions() > 1 {
+            notes::modeled("cuDNN's choice among its engines for convolutions");
         }
         let chosen =
             Images::of(convolution).and_then(|images| first_choice::engine(convolution.pass, &images));

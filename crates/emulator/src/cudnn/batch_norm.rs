@@ -72,7 +72,7 @@ unsafe fn answer(
     }
     let Some(x) = (unsafe { TensorDescriptor::read(x) }) else { return BAD_PARAMETER };
     let bytes = if mode == SPATIAL_PERSISTENT && x.is_channels_last() {
-        notes::modelled("cuDNN batch norm workspace");
+        notes::modeled("cuDNN batch norm workspace");
         size(&x)
     } else {
         0

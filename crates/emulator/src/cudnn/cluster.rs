@@ -142,7 +142,7 @@ pub(super) fn workspace(convolution: &Convolution, kernel: Kernel, here: i64) ->
     let is_measured =
         multiprocessors == MEASURED_MULTIPROCESSORS && real::version() / 100 == MEASURED_RELEASE;
     if !is_measured || !workspace.is_some_and(|workspace| workspace.is_exact) {
-        notes::modelled(WORKSPACE_NOTE);
+        notes::modeled(WORKSPACE_NOTE);
     }
     workspace.map_or(here, |workspace| workspace.bytes)
 }

@@ -24,7 +24,7 @@ unsafe fn answer(
         return BAD_PARAMETER;
     };
     let Some(bytes) = bytes(&probabilities, longest_label, per_sequence) else { return BAD_PARAMETER };
-    notes::modelled("cuDNN CTC loss workspace");
+    notes::modeled("cuDNN CTC loss workspace");
     unsafe { put(to, bytes) };
     SUCCESS
 }

@@ -48,7 +48,7 @@ extern "C" fn cudnnRestoreDropoutDescriptor(
 unsafe extern "C" fn cudnnDropoutGetStatesSize(_handle: u64, to: *mut usize) -> StatusCode {
     const GENERATORS_PER_MULTIPROCESSOR: usize = 1024;
     const GENERATOR_BYTES: usize = 48; // `sizeof(curandStateXORWOW_t)`
-    notes::modelled("cuDNN dropout states");
+    notes::modeled("cuDNN dropout states");
     let generators = card().multiprocessors as usize * GENERATORS_PER_MULTIPROCESSOR;
     unsafe { put(to, generators * GENERATOR_BYTES) };
     SUCCESS

@@ -30,7 +30,7 @@ impl EmulatedEngine {
     ) -> StatusCode {
         const TENSOR_CORE: i32 = 0; // `cudnnBackendNumericalNote_t`
         if name == attribute::EXECUTION_PLAN_WORKSPACE {
-            notes::modelled(self.model);
+            notes::modeled(self.model);
         }
         let wants_value = room > 0 && !values.is_null();
         let found = match name {

@@ -39,12 +39,15 @@ pub(super) fn engine(pass: Pass, images: &Images) -> Option<i64> {
         })
     });
     let is_square = [images.input, images.filter, images.padding].iter().all(|sides| sides[0] == sides[1]);
+    let is_in_range = (3..=7).contains(&images.filter[0])
+        && (4..=256).contains(&images.input[0])
+        && [images.count, images.inputs, images.outputs].iter().all(|number| *number <= 1024);
     let is_measured = card().major == MEASURED_MAJOR
         && images.data_type == FLOAT
         && !images.is_channels_last
         && !images.is_grouped()
         && images.stride == 1
-        && images.filter[0] > 1
+        && is_in_range
         && is_square;
     if !is_measured {
         return None;
@@ -90,7 +93,7 @@ fn features(images: &Images) -> [i64; FEATURES.len()] {
     let Images { count, inputs, outputs, input: [side, _], filter: [filter, _], .. } = *images;
     let positions = count * area(images.output);
     let planes = inputs * outputs;
-    let products = positions * planes * filter * filter;
+    let products = positions.saturating_mul(planes * filter * filter);
     let pixels = count * side * side;
     [count, inputs, outputs, side, filter, images.padding[0], positions, pixels, planes, products]
 }

@@ -1,4 +1,4 @@
-//! Convolutions of images, as the engines see them that the emulator answers for.
+//! Convolutions of images, as seen by the engines that the emulator provides.
 //!
 //! These engines run a grouped convolution group by group, up to eight at a time, so the numbers here are
 //! those of one group.
@@ -12,6 +12,9 @@ pub(super) const BFLOAT16: i32 = 9;
 
 /// Bytes of a value in a workspace, whatever the type of the tensors.
 pub(super) const FLOAT_BYTES: i64 = 4;
+
+/// Values of a tensor beyond any card; products of such sizes would overflow.
+const MAX_VALUES: i64 = 1 << 40;
 
 /// Groups that are computed at the same time, each with a workspace of its own.
 const MAX_GROUPS_AT_ONCE: i64 = 8;
@@ -42,9 +45,15 @@ pub(super) struct Images {
 }
 
 impl Images {
-    /// `None` if the convolution is of volumes, dilated, or has different strides.
+    /// `None` if the convolution is of volumes, is dilated, has strides other than 1 and 2, or is larger than
+    /// any card.
     pub(super) fn of(convolution: &Convolution) -> Option<Images> {
         let Convolution { x, y, w, .. } = convolution;
+        let values = |sizes: &[i64]| sizes.iter().try_fold(1_i64, |values, size| values.checked_mul(*size));
+        let fits = |sizes: &[i64]| values(sizes).is_some_and(|values| (1..MAX_VALUES).contains(&values));
+        if ![x, y, w].into_iter().all(|tensor| fits(&tensor.sizes)) {
+            return None;
+        }
         let stride = [1, 2].into_iter().find(|stride| convolution.has_stride(*stride))?;
         let sides = |sizes: &[i64]| <[i64; 2]>::try_from(sizes.get(2..)?).ok();
         let groups = x.size(1) / w.size(1).max(1);

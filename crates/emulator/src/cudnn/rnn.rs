@@ -290,7 +290,7 @@ unsafe extern "C" fn cudnnGetRNNTempSpaceSizes(
     const TRAINING: i32 = 1;
     let Some(network) = (unsafe { Network::read(network) }) else { return BAD_PARAMETER };
     let Some(sequences) = (unsafe { Sequences::read(sequences) }) else { return BAD_PARAMETER };
-    notes::modelled("cuDNN recurrent network workspace");
+    notes::modeled("cuDNN recurrent network workspace");
     unsafe {
         if mode == TRAINING {
             put(workspace, rnn_memory::training(&network, &sequences));

@@ -86,7 +86,7 @@ unsafe fn open(to: *mut u64, directory: PathBuf, rank: i32, size: i32) -> Status
     AT_EXIT.call_once(|| {
         unsafe { libc::atexit(leave_all) };
     });
-    crate::notes::modelled("NCCL buffers are not counted");
+    crate::notes::modeled("NCCL buffers are not counted");
     let (rank, size) = (rank as usize, size as usize);
     let exchange = match Exchange::new(directory, rank, size) {
         Ok(exchange) => exchange,

@@ -14,7 +14,7 @@ no_op! {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cusparseLtMatmulGetWorkspace(_handle: u64, _plan: u64, to: *mut u64) -> StatusCode {
-    notes::modelled("cuSPARSELt workspace");
+    notes::modeled("cuSPARSELt workspace");
     unsafe { put(to, 0) };
     SUCCESS
 }
@@ -27,7 +27,7 @@ unsafe extern "C" fn cusparseLtSpMMACompressedSize2(
     compressed: *mut u64,
     workspace: *mut u64,
 ) -> StatusCode {
-    notes::modelled("cuSPARSELt workspace");
+    notes::modeled("cuSPARSELt workspace");
     unsafe {
         put(compressed, 0);
         put(workspace, 0);
