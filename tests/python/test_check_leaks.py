@@ -134,9 +134,9 @@ def test_an_error_of_the_callable_ends_the_check():
 def test_the_page_is_escaped_and_code_of_a_prompt_is_the_users():
     kept = []
     space: dict = {}
-    exec(compile("def make(torch):\n return torch.ones(9)", "<b>&", "exec"), space)
+    exec(compile("def make(torch):\n return torch.ones(9)", "<stdin><b>&", "exec"), space)
     page = check_leaks(lambda: kept.append(space["make"](torch)), repeat=2)._repr_html_()
-    assert "<td>&lt;b&gt;&amp;:2 in make</td>" in page
+    assert "<td>&lt;stdin&gt;&lt;b&gt;&amp;:2 in make</td>" in page
 
 
 def test_the_gpu_is_measured_if_the_callable_uses_it(predict):
