@@ -90,35 +90,28 @@ def test_loops_around_are_left_after_a_few_times(program: Program) -> None:
     assert program.steps == 12
 
 
-def test_the_rest_of_an_iteration_follows_a_loop_at_the_end_of_a_function(program: Program) -> None:
-    text = """
+@pytest.mark.parametrize(
+    ("steps", "epochs", "outcomes"),
+    [
+        (3, 2, [Outcome.CANNOT, Outcome.NOTHING_FOLLOWS]),  # in the second epoch it has run
+        (9, 1, [Outcome.CANNOT] * 3),  # however often the same call is asked
+    ],
+)
+def test_the_rest_of_an_iteration_follows_a_loop_at_the_end_of_a_function(
+    program: Program, steps: int, epochs: int, outcomes: list[Outcome]
+) -> None:
+    text = f"""
         def train():
-            for i in range(3):
+            for i in range({steps}):
                 x = 1
                 step()
-        for epoch in range(2):
+        for epoch in range({epochs}):
             train()
             log(epoch)
     """
     program.goes_on = True
-    assert program.run(text) == [0, 1]
-    # In the second epoch it has run.
-    assert program.outcomes == [Outcome.CANNOT, Outcome.NOTHING_FOLLOWS]
-
-
-def test_the_same_call_is_followed_however_often_it_is_asked(program: Program) -> None:
-    text = """
-        def train():
-            for i in range(9):
-                x = 1
-                step()
-        for epoch in range(1):
-            train()
-            log(epoch)
-    """
-    program.goes_on = True
-    assert program.run(text) == [0]
-    assert program.outcomes == [Outcome.CANNOT] * 3
+    assert program.run(text) == list(range(epochs))
+    assert program.outcomes == outcomes
 
 
 def test_nested_loops_of_one_function_are_left_together(program: Program) -> None:

@@ -101,17 +101,19 @@ impl Descriptors {
     /// Engines to insert before and after those returned by the real library's heuristics.
     fn engines_around(&self, heuristics: Descriptor) -> (Option<EmulatedEngine>, Vec<EmulatedEngine>) {
         let Some(convolution) = self.graphs.convolution_of(heuristics) else { return (None, Vec::new()) };
-        let transforms = [fourier::engine(convolution), winograd::engine(convolution)];
+        let product = matrix_product::first_choice(convolution);
+        let Some(images) = Images::of(convolution) else { return (product, Vec::new()) };
+        let transforms =
+            [fourier::engine(convolution.pass, &images), winograd::engine(convolution.pass, &images)];
         let mut last: Vec<_> = transforms.into_iter().flatten().collect();
         // A filter of one position is never given to them first.
         if !last.is_empty() && convolution.w.positions() > 1 {
             notes::modeled("cuDNN's choice among its engines for convolutions");
         }
-        let chosen =
-            Images::of(convolution).and_then(|images| first_choice::engine(convolution.pass, &images));
+        let chosen = first_choice::engine(convolution.pass, &images);
         let place = last.iter().position(|engine| Some(engine.engine) == chosen);
         let first = place.map(|place| last.remove(place));
-        (first.or_else(|| matrix_product::first_choice(convolution)), last)
+        (first.or(product), last)
     }
 }
 

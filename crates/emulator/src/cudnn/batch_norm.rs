@@ -4,6 +4,7 @@
 //! an H200 (cuDNN 9.19; half, bfloat16 and float; two and three spatial dimensions). They do not depend on
 //! the card.
 
+use super::data_type::FLOAT;
 use super::tensor::TensorDescriptor;
 use super::{BAD_PARAMETER, Descriptor, NOT_SUPPORTED, SUCCESS, StatusCode};
 use crate::{notes, put};
@@ -13,9 +14,6 @@ const SPATIAL_PERSISTENT: i32 = 2;
 
 /// `CUDNN_BATCHNORM_OPS_BN`: no fused activation, the only case that PyTorch uses.
 const NORM_ONLY: i32 = 0;
-
-/// `CUDNN_DATA_FLOAT`.
-const FLOAT: i32 = 0;
 
 const FLOAT_BYTES: usize = 4;
 
@@ -128,12 +126,12 @@ unsafe extern "C" fn cudnnGetBatchNormalizationTrainingExReserveSpaceSize(
 
 #[cfg(test)]
 mod tests {
+    use super::super::data_type::HALF;
     use super::*;
 
     /// Sizes returned by an H200: `[N, C, H, W]`, data type, forward, backward.
     #[test]
     fn agrees_with_an_h200() {
-        const HALF: i32 = 2;
         let measured = [
             ([1, 1, 28, 28], HALF, 1148, 1156),
             ([8, 64, 56, 56], HALF, 82_088, 135_204),

@@ -11,6 +11,7 @@
 //! where the number of parts is a fit. Such convolutions, and unmeasured cases, are noted as modeled.
 
 use super::backend::{attribute, kind, value};
+use super::data_type::{BFLOAT16, FLOAT};
 use super::graph::{Convolution, GraphTensor, Pass};
 use super::{Descriptor, SUCCESS, real};
 use crate::card::card;
@@ -26,12 +27,8 @@ const MEASURED_MULTIPROCESSORS: i64 = 132;
 /// Numbers of multiprocessors of an H200 that can share a cluster of three or more blocks.
 const CLUSTER_PARTITIONS: [i64; 8] = [18, 18, 16, 16, 16, 16, 16, 8];
 
-/// `CUDNN_DATA_BFLOAT16`, whose sums are split less often.
-const BFLOAT16: i32 = 9;
+/// Sums of this type are split less often.
 const BFLOAT16_SPLIT_PENALTY: i64 = 8;
-
-/// `CUDNN_DATA_FLOAT`: twice the bytes of the other two types.
-const FLOAT: i32 = 0;
 
 /// Tensors are read in rows of channels that are multiples of this many bytes, at addresses that are too.
 const CHANNEL_BYTES: i64 = 16;
@@ -364,11 +361,9 @@ impl Drop for Owned {
 
 #[cfg(test)]
 mod tests {
+    use super::super::data_type::HALF;
+    use super::super::images::tests::{self as images, FIRST, LAST};
     use super::*;
-
-    const HALF: i32 = 2; // `CUDNN_DATA_HALF`
-    const FIRST: bool = false;
-    const LAST: bool = true;
 
     /// Convolution of 32 images of `channels` × `side` × `side` with `filters` filters of `size` × `size` and
     /// a stride.
@@ -380,10 +375,8 @@ mod tests {
         (filters, size, step): (i64, i64, i64),
     ) -> Convolution {
         let padding = if size % 2 == 1 { size / 2 } else { 0 };
-        let result = (side + 2 * padding - size) / step + 1;
-        let sizes =
-            [[32, channels, side, side], [filters, channels, size, size], [32, filters, result, result]];
-        Convolution::example(pass, data_type, is_channels_last, sizes, step)
+        let (channels, filter) = ((channels, filters, 1), (size, step, padding));
+        images::square(pass, data_type, is_channels_last, (32, side), channels, filter)
     }
 
     fn kernel(tile_size: i64, tile_k: i64, workspace: i64, rows: i64, columns: i64) -> Kernel {

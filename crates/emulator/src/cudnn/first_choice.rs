@@ -1,13 +1,14 @@
 //! Whether cuDNN's heuristics list a Fourier or Winograd engine first.
 //!
-//! They do so for one in twenty convolutions in fp32, and the deviceless mode cannot tell for which. The
+//! They do so for 4% of convolutions in fp32, and the deviceless mode cannot tell for which. The
 //! decision trees in `first_choice.txt` are fitted to the first choices of an H200 (cuDNN 9.19) for 378,000
 //! convolutions by `measure/first_choice.py`. Of convolutions that were left out of the fit, they find 94%
 //! of these choices in the forward pass, 99% for gradients of inputs and 98% for gradients of filters; one in
 //! 700 to 3,600 others is taken for one.
 
+use super::data_type::FLOAT;
 use super::graph::Pass;
-use super::images::{FLOAT, Images, area};
+use super::images::{Images, area};
 use crate::card::card;
 use std::str::Lines;
 use std::sync::LazyLock;

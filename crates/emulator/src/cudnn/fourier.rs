@@ -8,9 +8,10 @@
 //!
 //! The heuristics list them in nine of ten cases in which they apply; which ones is not known.
 
+use super::data_type::{FLOAT, HALF};
 use super::emulated_engine::EmulatedEngine;
-use super::graph::{Convolution, Pass};
-use super::images::{FLOAT, FLOAT_BYTES, HALF, Images, aligned, area, longer};
+use super::graph::Pass;
+use super::images::{FLOAT_BYTES, Images, aligned, area, longer};
 
 const COMPLEX_BYTES: i64 = 8;
 
@@ -25,24 +26,23 @@ const TILE_SIDE: i64 = 32;
 const DESCRIPTION_BYTES: i64 = 16;
 
 /// The engine, if a real card offers it.
-pub(super) fn engine(convolution: &Convolution) -> Option<EmulatedEngine> {
-    let images = Images::of(convolution)?;
-    let has_type = match convolution.pass {
+pub(super) fn engine(pass: Pass, images: &Images) -> Option<EmulatedEngine> {
+    let has_type = match pass {
         Pass::BackwardFilter => images.data_type == FLOAT,
         _ => images.data_type == FLOAT || (images.data_type == HALF && images.is_grouped()),
     };
-    let applies = match convolution.pass {
+    let applies = match pass {
         Pass::BackwardData => images.filter.iter().all(|side| *side > 1),
         _ => images.stride == 1 && images.padded_side() <= MAX_WHOLE_SIDE,
     };
     if !has_type || !applies {
         return None;
     }
-    let (engine, workspace) = match (convolution.pass, images.stride) {
-        (Pass::Forward, _) => (3, forward(&images)),
-        (Pass::BackwardFilter, _) => (18, filter_gradient(&images)),
-        (Pass::BackwardData, 1) => (50, input_gradient(&images)),
-        (Pass::BackwardData, _) => (50, strided_input_gradient(&images)),
+    let (engine, workspace) = match (pass, images.stride) {
+        (Pass::Forward, _) => (3, forward(images)),
+        (Pass::BackwardFilter, _) => (18, filter_gradient(images)),
+        (Pass::BackwardData, 1) => (50, input_gradient(images)),
+        (Pass::BackwardData, _) => (50, strided_input_gradient(images)),
     };
     Some(EmulatedEngine {
         engine,
@@ -117,12 +117,13 @@ fn transform(side: i64) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::images::BFLOAT16;
+    use super::super::data_type::BFLOAT16;
+    use super::super::graph::Convolution;
     use super::super::images::tests::{FIRST, LAST, square};
     use super::*;
 
     fn workspace(convolution: &Convolution) -> Option<i64> {
-        engine(convolution).map(|engine| engine.workspace)
+        engine(convolution.pass, &Images::of(convolution)?).map(|engine| engine.workspace)
     }
 
     #[test]

@@ -3,12 +3,8 @@
 //! These engines run a grouped convolution group by group, up to eight at a time, so the numbers here are
 //! those of one group.
 
+use super::data_type::FLOAT;
 use super::graph::Convolution;
-
-/// `cudnnDataType_t`.
-pub(super) const FLOAT: i32 = 0;
-pub(super) const HALF: i32 = 2;
-pub(super) const BFLOAT16: i32 = 9;
 
 /// Bytes of a value in a workspace, whatever the type of the tensors.
 pub(super) const FLOAT_BYTES: i64 = 4;

@@ -5,12 +5,10 @@
 //! first, and the workspace it needs, are modeled on the answers of an H200 (cuDNN 9.19) for the layers of
 //! ResNet-50.
 
+use super::data_type::FLOAT;
 use super::emulated_engine::EmulatedEngine;
 use super::graph::{Convolution, Pass};
 use crate::card::card;
-
-/// `CUDNN_DATA_FLOAT`, the only type whose products are not accumulated in a wider one.
-const FLOAT: i32 = 0;
 
 /// Bytes that a split product needs in addition to its partial sums.
 const DESCRIPTION_BYTES: i64 = 272;

@@ -15,6 +15,7 @@ mod backend;
 mod batch_norm;
 mod cluster;
 mod ctc;
+mod data_type;
 mod deviceless;
 mod dropout;
 mod emulated_engine;

@@ -4,14 +4,11 @@
 //! The position of a weight in the buffer of all weights is undocumented except through a query; the order
 //! here matches all 13,068 weights queried on an H200 (cuDNN 9.19).
 
+use super::data_type::{FLOAT, HALF};
 use super::rnn_memory;
 use super::tensor::set_matrix;
 use super::{BAD_PARAMETER, Descriptor, SUCCESS, StatusCode, dropout, real};
 use crate::{notes, put};
-
-/// `cudnnDataType_t`.
-const FLOAT: i32 = 0;
-const HALF: i32 = 2;
 
 /// `cudnnRNNMode_t`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

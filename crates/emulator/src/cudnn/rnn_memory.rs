@@ -206,6 +206,7 @@ pub(super) fn reserve(network: &Network, sequences: &Sequences) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use super::super::data_type::{BFLOAT16, HALF};
     use super::*;
     use RnnAlgorithm::{Persistent, PersistentSmall};
 
@@ -241,8 +242,6 @@ mod tests {
 
     #[test]
     fn agrees_with_an_h200_on_persistent_kernels() {
-        const HALF: i32 = 2;
-        const BFLOAT: i32 = 9;
         let one = Sequences { batch: 1, longest: 10, is_packed: false, steps: 10 };
         let four = Sequences { batch: 4, longest: 50, is_packed: false, steps: 200 };
         let small = Sequences { batch: 16, longest: 32, is_packed: false, steps: 512 };
@@ -257,7 +256,7 @@ mod tests {
         let plain = persistent(RnnCell::Plain, 128, 384);
         let half = Network { data_type: HALF, ..persistent(RnnCell::Lstm, 300, 50) };
         let half_both = Network { data_type: HALF, directions: 2, ..persistent(RnnCell::Gru, 16, 50) };
-        let not_persistent = Network { data_type: BFLOAT, ..lstm.clone() };
+        let not_persistent = Network { data_type: BFLOAT16, ..lstm.clone() };
         let large = with(Persistent, Network::float(RnnCell::Lstm, 128, 256));
         let half_large = Network { data_type: HALF, cell: RnnCell::Gru, ..large.clone() };
         let measured = [

@@ -3,9 +3,10 @@
 //! The deviceless mode leaves them out, like those of [`super::fourier`]. Of 350 workspaces
 //! that an H200 (cuDNN 9.19) returned, the formulas reproduce 339 to the byte and the others within 64 bytes.
 
+use super::data_type::{BFLOAT16, FLOAT, HALF};
 use super::emulated_engine::EmulatedEngine;
-use super::graph::{Convolution, Pass};
-use super::images::{BFLOAT16, FLOAT, FLOAT_BYTES, HALF, Images, aligned};
+use super::graph::Pass;
+use super::images::{FLOAT_BYTES, Images, aligned};
 
 /// Some kernels take this many images at a time.
 const BATCH: i64 = 16;
@@ -17,15 +18,15 @@ struct WinogradTile {
 }
 
 /// The engine, if a real card offers it.
-pub(super) fn engine(convolution: &Convolution) -> Option<EmulatedEngine> {
-    let images = Images::of(convolution).filter(|images| images.stride == 1)?;
+pub(super) fn engine(pass: Pass, images: &Images) -> Option<EmulatedEngine> {
     let tile = match images.filter {
+        _ if images.stride != 1 => return None,
         [3, 3] => WinogradTile { outputs: 4, inputs: 6 },
         [5, 5] => WinogradTile { outputs: 9, inputs: 13 },
         _ => return None,
     };
     let is_half = [HALF, BFLOAT16].contains(&images.data_type) && images.is_grouped();
-    let (engine, applies, sides, has_batches) = match convolution.pass {
+    let (engine, applies, sides, has_batches) = match pass {
         Pass::Forward => (6, is_half && !images.is_channels_last, images.output, true),
         Pass::BackwardData => (7, is_half && !images.is_channels_last, images.input, true),
         Pass::BackwardFilter => {
@@ -50,8 +51,13 @@ pub(super) fn engine(convolution: &Convolution) -> Option<EmulatedEngine> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::graph::Convolution;
     use super::super::images::tests::{FIRST, LAST, square};
     use super::*;
+
+    fn of(convolution: &Convolution) -> Option<EmulatedEngine> {
+        engine(convolution.pass, &Images::of(convolution)?)
+    }
 
     #[test]
     fn workspaces_match_measurements() {
@@ -77,17 +83,17 @@ mod tests {
             (Pass::Forward, BFLOAT16, (256, 28), (64, 128, 8), (5, 1, 1), FIRST, 299_732_992),
         ] {
             let convolution = square(pass, data_type, layout, images, channels, filter);
-            let workspace = engine(&convolution).map(|engine| engine.workspace);
+            let workspace = of(&convolution).map(|engine| engine.workspace);
             assert_eq!(workspace, Some(measured), "{pass:?} {images:?} {channels:?} {filter:?}");
         }
     }
 
     #[test]
     fn only_filters_of_three_and_five_apply() {
-        let of = |filter| square(Pass::BackwardFilter, FLOAT, FIRST, (16, 32), (64, 64, 1), filter);
-        assert!(engine(&of((3, 1, 1))).is_some());
+        let with = |filter| square(Pass::BackwardFilter, FLOAT, FIRST, (16, 32), (64, 64, 1), filter);
+        assert!(of(&with((3, 1, 1))).is_some());
         for filter in [(1, 1, 0), (4, 1, 1), (7, 1, 3), (3, 2, 1)] {
-            assert!(engine(&of(filter)).is_none(), "{filter:?}");
+            assert!(of(&with(filter)).is_none(), "{filter:?}");
         }
     }
 }

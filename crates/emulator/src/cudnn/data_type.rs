@@ -1,0 +1,5 @@
+//! `cudnnDataType_t`: the types that PyTorch uses.
+
+pub(super) const FLOAT: i32 = 0;
+pub(super) const HALF: i32 = 2;
+pub(super) const BFLOAT16: i32 = 9;
