@@ -18,6 +18,7 @@
 
 #![warn(missing_docs)]
 
+mod confidence;
 mod gpu_models;
 mod notes;
 mod output;
@@ -30,14 +31,13 @@ mod techniques;
 mod vary;
 mod waiting;
 
+pub use confidence::PredictionConfidence;
 pub use gpu_models::{GPU_MODELS, GpuModel};
 pub use notes::Notes;
 pub use output::{DEFAULT_FOLDER, OutputFolder, launcher_rank};
 pub use parallel::in_parallel;
 pub use phases::{ProgramPart, ProgramPhase};
-pub use predict::{
-    DevicePeak, FitVerdict, Prediction, PredictionConfidence, command_text, nothing_recorded, predict,
-};
+pub use predict::{DevicePeak, FitVerdict, Prediction, command_text, nothing_recorded, predict};
 pub use run_folder::RunFolder;
 pub use techniques::{TECHNIQUES, technique_cost};
 pub use vary::{ValueSweep, Variant, Variants, Vary};
