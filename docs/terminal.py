@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The terminal of the documentation, docs/images/terminal.svg: `oomph` as it prints on a terminal, with its colors.
 
-    python docs/terminal.py
+    python docs/terminal.py            # draws it
+    python docs/terminal.py --check    # fails if `oomph` prints something else by now
 
 Runs `oomph` on a bundled snapshot under a pseudo-terminal and draws what it prints. The command is typed by a CSS
 animation; where animations are off, the picture shows the end. The environment variable OOMPH names the program;
@@ -16,6 +17,7 @@ import pty
 import re
 import struct
 import subprocess
+import sys
 import termios
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -105,7 +107,10 @@ text {{ font: 14px ui-monospace, SFMono-Regular, "DejaVu Sans Mono", Menlo, Cons
 
 def main() -> None:
     lines = printed("report", SNAPSHOT).replace(SNAPSHOT, "leak.pickle").splitlines()
-    PICTURE.write_text(picture(lines[:LINES]))
+    now = picture(lines[:LINES])
+    if sys.argv[1:] == ["--check"]:
+        sys.exit(0 if PICTURE.read_text() == now else f"{PICTURE.relative_to(ROOT)} is out of date: run docs/terminal.py")
+    PICTURE.write_text(now)
     print(PICTURE.relative_to(ROOT))
 
 

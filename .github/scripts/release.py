@@ -1,8 +1,9 @@
-"""The version of a release: checks that every file agrees on it, and prints its release notes.
+"""The texts of a release: checks that every file agrees on its version, and prints its notes and its README.
 
     python .github/scripts/release.py check            # the workspace version is the same everywhere
     python .github/scripts/release.py check v0.2.0     # it is also the tag, and the changelog has a dated section for it
     python .github/scripts/release.py notes v0.2.0     # that section of the changelog, for the GitHub release
+    python .github/scripts/release.py readme           # the README for a package index, where relative links lead nowhere
 
 Needs Python 3.11 or later."""
 
@@ -13,6 +14,8 @@ from pathlib import Path
 import tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
+REPOSITORY = "oomph-dev/oomph"
+RELATIVE_LINK = re.compile(r"(?P<before>(?P<is_image>!?)\[[^\]]*\])\((?!https?://|#)(?P<target>[^)\s]+)\)")
 DATED = re.compile(r"^## (?P<version>\d+\.\d+\.\d+\S*) \((?P<date>\d{4}-\d{2}-\d{2})\)$")
 
 
@@ -54,11 +57,25 @@ def section(version: str) -> str | None:
     return None
 
 
+def readme(version: str) -> str:
+    """The README with links to the files of this version on GitHub."""
+
+    def absolute(link: re.Match[str]) -> str:
+        of = "raw.githubusercontent.com/{}/v{}" if link["is_image"] else "github.com/{}/blob/v{}"
+        return f"{link['before']}(https://{of.format(REPOSITORY, version)}/{link['target']})"
+
+    return RELATIVE_LINK.sub(absolute, (ROOT / "README.md").read_text(encoding="utf-8"))
+
+
 def main(arguments: list[str]) -> int:
-    if not arguments or arguments[0] not in ("check", "notes") or len(arguments) > 2 or arguments == ["notes"]:
+    if not arguments or arguments[0] not in ("check", "notes", "readme") or len(arguments) > 2 or arguments == ["notes"]:
         print(__doc__, file=sys.stderr)
         return 2
     version = workspace_version()
+    if arguments[0] == "readme":
+        sys.stdout.reconfigure(encoding="utf-8", newline="\n")
+        print(readme(version), end="")
+        return 0
     problems = disagreements(version)
     text = None
     if len(arguments) == 2:

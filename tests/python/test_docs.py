@@ -95,9 +95,11 @@ def test_the_program_of_the_tutorial_is_the_example() -> None:
     assert page.partition("```python\n")[2].partition("```")[0] == (ROOT / "examples/validate_leak.py").read_text()
 
 
-def test_the_page_of_the_command_line_and_the_schemas_are_current() -> None:
+@pytest.mark.parametrize("script", ["generate.py", "terminal.py"])
+def test_what_scripts_make_of_the_program_is_current(script: str) -> None:
+    """The page of the command line, the schemas, and the picture of a terminal."""
     done = subprocess.run(
-        [sys.executable, ROOT / "docs/generate.py", "--check"],
+        [sys.executable, ROOT / "docs" / script, "--check"],
         env={**os.environ, "OOMPH": str(OOMPH)},
         capture_output=True,
         text=True,

@@ -59,18 +59,45 @@ ENDLESS = (
 
 @pytest.mark.parametrize(("number", "ended", "code"), [(signal.SIGTERM, "killed", 143), (signal.SIGINT, "failed", 130)])
 def test_a_program_that_is_told_to_end_writes_first(predict, number, ended, code):
-    process, pid = _started(predict, ENDLESS, sys.executable)
-    if number == signal.SIGTERM:
-        process.send_signal(number)  # passed on
-    else:
-        # The terminal sends it to both.
-        os.kill(pid, number)
-        process.send_signal(number)
+    process, _ = _started(predict, ENDLESS, sys.executable)
+    process.send_signal(number)  # passed on
     out, said = process.communicate(timeout=60)
     summary = json.loads((predict.folder / "recording/rank0.json").read_text())
     assert summary["ended"] == ended, said
     assert "recorded in recording" in said and "steps (recorded)" in out
     assert process.returncode == code
+
+
+COUNTING = """
+    import signal, sys, time
+    counts = {signal.SIGINT: 0, signal.SIGTERM: 0, signal.SIGHUP: 0, signal.SIGUSR2: 0}
+    def count(number, _):
+        counts[number] += 1
+    for number in counts:
+        signal.signal(number, count)
+    print("ready", flush=True)
+    while not any(counts.values()):
+        time.sleep(0.01)
+    time.sleep(0.5)
+    print([number.name for number, count in counts.items() for _ in range(count)])
+    sys.exit(7)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2])
+@pytest.mark.parametrize("is_for_group", [False, True])
+def test_a_program_gets_each_signal_once(predict, number, is_for_group):
+    predict.write(COUNTING)
+    command = [OOMPH, "run", "--python", sys.executable, "train.py"]
+    process = subprocess.Popen(command, cwd=predict.folder, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert process.stdout.readline() == "ready\n"
+    if is_for_group:
+        os.killpg(process.pid, number)
+    else:
+        process.send_signal(number)
+    said, _ = process.communicate(timeout=60)
+    assert said.splitlines()[0] == str([number.name])
+    assert process.returncode == 7
 
 
 def test_a_kill_in_the_middle_of_a_dump_leaves_a_whole_file(predict):

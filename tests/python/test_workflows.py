@@ -167,6 +167,18 @@ def test_a_tag_of_another_version_is_refused() -> None:
     assert "the tag is v99.0.0" in done.stderr and "CHANGELOG.md: no section" in done.stderr
 
 
+def test_every_link_of_the_published_readme_is_absolute_and_leads_to_a_file() -> None:
+    published = script("release.py", "readme").stdout
+    version = script("release.py", "check").stdout.split()[1]
+    targets = re.findall(r"\]\(([^)\s]+)\)", published)
+    assert targets and all(target.startswith("https://") for target in targets)
+    files = [re.search(rf"/v{re.escape(version)}/([^#]+)", target) for target in targets]
+    found = [ROOT / file[1] for file in files if file]
+    assert len(found) == len(re.findall(r"\]\((?!https?://|#)", (ROOT / "README.md").read_text()))
+    assert all(path.is_file() for path in found)
+    assert "![The same leak in `oomph view`" in published and "](https://raw.githubusercontent.com/" in published
+
+
 def release_files(folder: Path) -> list[Path]:
     version = script("release.py", "check").stdout.split()[1]
     tags = [
