@@ -193,6 +193,9 @@ struct PeakReport {
 struct StepsReport {
     /// Number of steps.
     count: usize,
+    /// Number of steps of the main loop. A step that contains a loop of its own, such as an evaluation, counts as
+    /// one here, and as several in `count` and `bounds`.
+    main_count: usize,
     /// How their bounds are known: `recorded`, `annotated`, `inferred` or `none`.
     source: &'static str,
     /// Confidence in the steps: `high`, `medium` or `low`.
@@ -336,6 +339,7 @@ fn report(answer: &Diagnosis<'_>, options: &ReportOptions) -> DeviceReport {
         },
         steps: StepsReport {
             count: model.device.steps.count(),
+            main_count: model.device.steps.main_count(),
             source: model.device.steps.source.name(),
             confidence: model.device.steps.confidence.name(),
             bounds: model.device.steps.bounds.clone(),

@@ -316,7 +316,7 @@ fn trial(simulation: &Simulation<'_>, trial: &Trial) -> TrialReport {
 fn failure(simulation: &Simulation<'_>, oom: &Oom) -> SimulatedOom {
     SimulatedOom {
         event: oom.event,
-        step: simulation.device.steps.of_event(oom.event).map(|step| step + 1),
+        step: simulation.device.steps.main_of_event(oom.event).map(|step| step + 1),
         site: site(simulation, oom.event).as_ref().map(ReportedSite::from),
         requested: oom.requested,
         wanted: oom.wanted,

@@ -107,7 +107,9 @@ class Recorder:
         self._has_all_stacks = True
         """Whether all allocations since the last step were."""
         self._seen_calls: set[Any] = set()
-        """Calls of outermost modules that were recorded closely, by what they were given."""
+        """Calls of outermost modules in the last step that was recorded closely, by what they were given."""
+        self._calls: set[Any] = set()
+        """The same for the step that runs."""
         self._growth = Growth()
         self.exception: str | None = None
         self._after_step = after_step
@@ -303,6 +305,9 @@ class Recorder:
             row: dict[str, Any] = {"step": self.count, "time_us": time.time_ns() // 1000}
             if not self._has_all_stacks:
                 row["stacks"] = False
+            calls, self._calls = self._calls, set()
+            if self._has_all_stacks:
+                self._seen_calls = calls
             self._look(closely=self._pace.is_new(rows) or self.options.has_all_stacks)
             self._has_all_stacks = self._has_stacks
             self._live.step_ended(self.count, row["time_us"], rows)
@@ -350,10 +355,10 @@ class Recorder:
         given = [(name, tensor.shape, tensor.dtype) for name, tensor in self.labels.inputs(module, args, kwargs)]
         call = (id(module), module.training, torch.is_grad_enabled(), tuple(given))
         if self._has_stacks:
-            if len(self._seen_calls) >= _MAX_CALLS:
-                self._seen_calls.clear()
-            self._seen_calls.add(call)
+            if len(self._calls) < _MAX_CALLS:
+                self._calls.add(call)
         elif call not in self._seen_calls:
+            # Not what the steps before have done: an evaluation between two of them, for example.
             self._look(closely=True)
         self.labels.entered(module, args, kwargs)
 

@@ -3,6 +3,7 @@
 use super::finding::{EvidenceValue, Finding, FindingKind, Severity};
 use super::leak_kind::LeakKind;
 use super::line::NamedSite;
+use super::rising_peak::RisingPeakFacts;
 use crate::run::growth::{GrowingSite, GrowingSites, GrowthClock, Trend};
 use crate::run::holders::Held;
 use crate::run::model::RunModel;
@@ -123,6 +124,23 @@ pub(super) fn measure(model: &RunModel<'_>) -> Leaks {
 }
 
 impl Leaks {
+    /// Drops what is only the output of a step that works on more each time: one tensor that is alive when the
+    /// step ends, and larger than the one before, as everything else in the step is. Returns whether there was
+    /// any.
+    pub(super) fn drop_growing_work(&mut self, rising: &RisingPeakFacts) -> bool {
+        let before = self.leaks.len();
+        let retained = &mut self.retained;
+        self.leaks.retain(|leak| {
+            let is_output = leak.kind == LeakKind::Grows
+                && leak.lines.first().is_some_and(|line| rising.exceeds(leak.pace, line.line.frame));
+            if is_output {
+                retained.iter_mut().zip(&leak.retained).for_each(|(all, of)| *all = all.saturating_sub(*of));
+            }
+            !is_output
+        });
+        self.leaks.len() < before
+    }
+
     /// What they had retained at an event.
     pub(super) fn retained_at(&self, model: &RunModel<'_>, event: usize) -> Bytes {
         let bound = model.growing_sites.bounds.partition_point(|&bound| bound <= event);
@@ -152,9 +170,11 @@ fn measure_one(model: &RunModel<'_>, cluster: &SiteCluster<'_>, bounds: usize) -
         left if left < HIGH_STEPS_LEFT => (Severity::High, Outlook::Fills),
         _ => (Severity::Medium, Outlook::Fills),
     };
-    let mut lines = lines(model, &cluster.sites, bounds);
-    let held = model.device.held(lines.iter().flat_map(|line| &line.allocations).map(|&row| row as usize));
-    if held.as_ref().is_some_and(|held| held.is_gradient_cycle) {
+    let held =
+        model.device.held(cluster.sites.iter().flat_map(|site| &site.allocations).map(|&row| row as usize));
+    let is_gradient_cycle = held.as_ref().is_some_and(|held| held.is_gradient_cycle);
+    let mut lines = lines(model, &cluster.sites, bounds, is_gradient_cycle);
+    if is_gradient_cycle {
         // Here everything follows from the `backward()`.
         lines.sort_by_key(|line| !line.has_backward);
     }
@@ -290,16 +310,23 @@ struct LeakLine {
     allocations: Vec<u32>,
 }
 
-/// The lines of a leak, the one to look at first.
-fn lines(model: &RunModel<'_>, sites: &[&GrowingSite], bounds: usize) -> Vec<LeakLine> {
+/// The lines of a leak, the one to look at first. What `backward()` allocates is shown at the line of the module
+/// that it runs through, or at the call itself.
+fn lines(
+    model: &RunModel<'_>,
+    sites: &[&GrowingSite],
+    bounds: usize,
+    names_backward_call: bool,
+) -> Vec<LeakLine> {
     let mut lines: FxHashMap<Option<FrameId>, LeakLine> = FxHashMap::default();
     for site in sites {
         let first = site
             .allocations
             .first()
             .and_then(|&row| model.device.history.allocations[row as usize].alloc_event());
-        let run = site.module.zip(first).and_then(|(module, event)| model.device.modules.line(module, event));
-        let frame = run.or_else(|| model.frame_of(site.stack));
+        let run = site.module.zip(first).and_then(|(module, event)| model.device.forward_line(module, event));
+        let call = model.frame_of(site.stack);
+        let frame = if names_backward_call { call.or(run) } else { run.or(call) };
         let follows = site.in_backward || model.device.roles.of(site.stack).optimizer;
         let line = lines.entry(frame).or_insert_with(|| LeakLine {
             line: NamedSite::new(model, frame),

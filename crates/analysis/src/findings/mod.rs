@@ -45,13 +45,16 @@ impl<'a> Diagnosis<'a> {
 
 /// The findings of a run, most important first.
 pub fn findings(model: &RunModel<'_>) -> Vec<Finding> {
-    let leaks = leak::measure(model);
+    let mut leaks = leak::measure(model);
+    let mut rising = rising_peak::measure(model, &leaks.retained);
+    if rising.as_ref().is_some_and(|rising| leaks.drop_growing_work(rising)) {
+        rising = rising_peak::measure(model, &leaks.retained);
+    }
     let leaked_at_oom =
         model.step_peaks.ooms.last().map_or(Bytes::ZERO, |&event| leaks.retained_at(model, event));
     let mut findings: Vec<Finding> = leaks.leaks.iter().map(leak::describe).collect();
     findings.extend(oom::measure(model, leaked_at_oom).as_ref().map(oom::describe));
     findings.extend(non_pytorch::measure(model).as_ref().map(non_pytorch::describe));
-    let rising = rising_peak::measure(model, &leaks.retained);
     findings.extend(rising.as_ref().map(rising_peak::describe));
     findings.extend(spike::measure(model, &leaks.retained).as_ref().map(spike::describe));
     if !model.device.is_cpu() {

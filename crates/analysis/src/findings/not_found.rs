@@ -22,7 +22,7 @@ pub fn not_found(model: &RunModel<'_>, findings: &[Finding]) -> Option<String> {
         Absence::StepsWithoutLeak => Some(match steps {
             0 => "no loop was found, so leaks cannot be detected".to_owned(),
             steps if steps < MIN_STEPS_FOR_LEAK => format!("{steps} steps are too few to detect leaks"),
-            steps => format!("no leak in {} steps", grouped(steps as u64)),
+            _ => format!("no leak in {} steps", grouped(model.device.steps.main_count() as u64)),
         }),
         Absence::FragmentationShare if is_fragmented => None,
         Absence::FragmentationShare => {

@@ -7,8 +7,8 @@ use super::line::{NamedSite, SiteBytes};
 use super::spike;
 use crate::run::model::RunModel;
 use crate::trace::modules::ModuleId;
-use crate::words::{grouped, listed, percent};
-use snapshot::Bytes;
+use crate::words::{grouped, listed, percent, share};
+use snapshot::{Bytes, FrameId};
 
 /// Fewest steps that show a trend, after the first ones, in which optimizers and libraries set up.
 const MIN_STEPS: usize = 8;
@@ -23,6 +23,10 @@ const MIN_RISE: Bytes = Bytes(8 << 20);
 const MEDIUM_STEPS_LEFT: f64 = 10_000.0;
 /// Steps that are compared with each other; more would take time and tell nothing new.
 const MAX_COMPARED: usize = 256;
+/// Times what stays of a step that the rest of it has to rise by, and share of other lines in that, for the whole
+/// step to grow: `torch.cat` in a loop needs the older part once more, at the same line.
+const MIN_TIMES_OF_OUTPUT: f64 = 1.5;
+const MIN_SHARE_OF_OTHERS: f64 = 0.4;
 /// Lines that are named.
 const MAX_LINES: usize = 3;
 
@@ -45,14 +49,25 @@ pub(super) struct RisingPeakFacts {
     event: usize,
 }
 
+impl RisingPeakFacts {
+    /// Whether other lines than `line` need ever more too, and far more than what grows by `pace` bytes per step.
+    pub(super) fn exceeds(&self, pace: f64, line: Option<FrameId>) -> bool {
+        let all: Bytes = self.lines.iter().map(|line| line.bytes).sum();
+        let others: Bytes =
+            self.lines.iter().filter(|other| other.line.frame != line).map(|other| other.bytes).sum();
+        self.pace >= MIN_TIMES_OF_OUTPUT * pace && share(others, all) >= MIN_SHARE_OF_OTHERS
+    }
+}
+
 /// The facts, if the peaks of the steps rise throughout. `retained` is what leaks had retained at each bound
 /// of the steps: their growth is not counted here.
 pub(super) fn measure(model: &RunModel<'_>, retained: &[u64]) -> Option<RisingPeakFacts> {
-    let peaks = &model.step_peaks.steps;
-    let at = |step: usize| retained.get(step).or(retained.last()).copied().unwrap_or(0);
-    let needs: Vec<f64> = (SKIPPED_STEPS..peaks.len())
-        .map(|step| peaks[step].bytes.0.saturating_sub(at(step)) as f64)
-        .collect();
+    // What follows the loop may need less, or more, for another reason.
+    let peaks = &model.step_peaks.main[..model.device.steps.main_count().min(model.step_peaks.main.len())];
+    let at = |bound: usize| retained.get(bound).or(retained.last()).copied().unwrap_or(0);
+    let after_setup = peaks.iter().skip(SKIPPED_STEPS);
+    let needs: Vec<f64> =
+        after_setup.map(|step| step.peak.bytes.0.saturating_sub(at(step.bound)) as f64).collect();
     if needs.len() < MIN_STEPS {
         return None;
     }
@@ -64,7 +79,7 @@ pub(super) fn measure(model: &RunModel<'_>, retained: &[u64]) -> Option<RisingPe
     if !is_large || agreement(&sampled) < MIN_AGREEMENT {
         return None;
     }
-    let (first, last) = (peaks[SKIPPED_STEPS], peaks[peaks.len() - 1]);
+    let (first, last) = (peaks[SKIPPED_STEPS].peak, peaks[peaks.len() - 1].peak);
     let lines = spike::lines_beyond(model, last.position, first.position);
     let site = lines.iter().find_map(|line| line.line.frame);
     let room = Room::of(model, Bytes::ZERO);

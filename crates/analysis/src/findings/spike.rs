@@ -77,7 +77,8 @@ enum MadeOf {
 /// The facts, if the peak stands out. `retained` is what leaks had retained at each bound of the steps.
 pub(super) fn measure(model: &RunModel<'_>, retained: &[u64]) -> Option<SpikeFacts> {
     let spike = spike(model, retained)?;
-    let difference = difference(model, spike.peak.position, model.step_peaks.steps[spike.typical].position);
+    let difference =
+        difference(model, spike.peak.position, model.step_peaks.main[spike.typical].peak.position);
     let is_trials = difference.workspace.0 as f64 > MIN_SHARE_OF_DIFFERENCE * spike.extra.0 as f64
         && !model.cudnn_trials().is_empty();
     if is_trials || difference.lines.is_empty() {
@@ -100,7 +101,7 @@ pub(super) fn measure(model: &RunModel<'_>, retained: &[u64]) -> Option<SpikeFac
             times if times >= MEDIUM_TIMES => Severity::Medium,
             _ => Severity::Low,
         },
-        of_steps: model.device.steps.count(),
+        of_steps: model.device.steps.main_count(),
         lines: difference.lines,
         line: NamedSite::new(model, site),
         module: model.module_at(spike.peak.position, site),
@@ -115,12 +116,12 @@ pub(super) fn measure(model: &RunModel<'_>, retained: &[u64]) -> Option<SpikeFac
 
 fn spike(model: &RunModel<'_>, retained: &[u64]) -> Option<Spike> {
     let peaks = &model.step_peaks;
-    if peaks.steps.len() < MIN_STEPS {
+    if peaks.main.len() < MIN_STEPS {
         return None;
     }
-    let at = |step: usize| retained.get(step).or(retained.last()).copied().unwrap_or(0);
+    let at = |bound: usize| retained.get(bound).or(retained.last()).copied().unwrap_or(0);
     let highs: Vec<u64> =
-        peaks.steps.iter().enumerate().map(|(step, peak)| peak.bytes.0.saturating_sub(at(step))).collect();
+        peaks.main.iter().map(|step| step.peak.bytes.0.saturating_sub(at(step.bound))).collect();
     let mut sorted = highs.clone();
     sorted.sort_unstable();
     let usual = sorted[sorted.len() / 2];
@@ -140,7 +141,7 @@ fn spike(model: &RunModel<'_>, retained: &[u64]) -> Option<Spike> {
     }
     let top = (0..highs.len()).max_by_key(|&step| (highs[step], std::cmp::Reverse(step))).unwrap_or(0);
     let in_steps = highs[top] >= peaks.setup.bytes.0;
-    let peak = if in_steps { peaks.steps[top] } else { peaks.setup };
+    let peak = if in_steps { peaks.main[top].peak } else { peaks.setup };
     Some(Spike {
         peak,
         // What leaks had retained by then would be there without the spike.
@@ -277,7 +278,12 @@ pub(super) fn describe(facts: &SpikeFacts) -> Finding {
     let Spike { peak, usual, extra, times, .. } = spike;
     let when = match spike.steps.as_slice() {
         [] => "before the first step".to_owned(),
+        // A phase of its own, such as an evaluation.
+        [step] if step == of_steps => "after the last step".to_owned(),
         [step] => format!("in 1 of {of_steps} steps, step {}", step + 1),
+        [some @ .., last] if last == of_steps => {
+            format!("in {} of {of_steps} steps and after the last", some.len())
+        }
         some => format!("in {} of {of_steps} steps", some.len()),
     };
     let named: Vec<String> = facts.lines.iter().take(MAX_LINES).map(SiteBytes::words).collect();

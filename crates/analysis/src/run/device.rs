@@ -10,7 +10,7 @@ use crate::trace::roles::Roles;
 use crate::trace::site::{Site, Sites};
 use crate::trace::steps::{Steps, steps};
 use recording::{Label, LabeledTensor, Recording};
-use snapshot::{Action, Allocation, Bytes, Counters, DeviceKind, History, PoolId, Snapshot};
+use snapshot::{Action, Allocation, Bytes, Counters, DeviceKind, FrameId, History, PoolId, Snapshot};
 use std::collections::BTreeMap;
 
 /// A device: its history, its steps and the sites of its stacks.
@@ -135,6 +135,13 @@ impl Device<'_> {
         role.without_python || role.in_engine && self.scope_at(event).phase == Some(Phase::Backward)
     }
 
+    /// The line whose forward pass through a module an event of `backward()` belongs to, where one function has
+    /// called it in this step.
+    pub(crate) fn forward_line(&self, module: ModuleId, event: usize) -> Option<FrameId> {
+        let step = self.steps.of_event(event);
+        self.modules.line(module, event, step.map_or(0, |step| self.steps.bounds[step]))
+    }
+
     /// Where the request of an event comes from, according to its own stack and the calls around it.
     pub fn site_of_event(&self, event: usize) -> Site {
         let site = self.sites.of(self.snapshot.events.stack(self.history.rows.start + event));
@@ -143,7 +150,7 @@ impl Device<'_> {
         }
         let place = self.scope_at(event);
         let module = place.module.filter(|_| place.phase == Some(Phase::Backward));
-        if let Some(line) = module.and_then(|module| self.modules.line(module, event)) {
+        if let Some(line) = module.and_then(|module| self.forward_line(module, event)) {
             return Site::BackwardOf(line);
         }
         let call = self.backward.call(event);

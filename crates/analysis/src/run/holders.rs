@@ -24,6 +24,8 @@ const COMPLETE_SHARE: f64 = 0.9;
 /// the later references show only garbage.
 const MIN_SEEN_SHARE: f64 = 0.2;
 const MIN_SEEN_SHARE_BEFORE_GARBAGE: f64 = 0.05;
+/// Blocks of a leak that references dumped early in its growth have to show: what holds these holds the later ones.
+const MIN_SEEN_BLOCKS_OF_GROWTH: usize = 5;
 
 /// Most variables that are named where several hold something together.
 const MAX_JOINT_HOLDERS: usize = 6;
@@ -163,12 +165,24 @@ impl Device<'_> {
         };
         let bytes = |wanted: &[(u32, u64)]| wanted.iter().map(|(_, bytes)| bytes).sum::<u64>();
         let has_seen = |wanted: &[(u32, u64)], share: f64| bytes(wanted) as f64 >= share * total.0 as f64;
+        // All blocks that were there, although most came later.
+        let has_seen_early = |joined: &Joined<'_>, wanted: &[(u32, u64)]| {
+            let allocations = rows.clone().map(|row| &self.history.allocations[row]);
+            let existed = allocations.filter(|allocation| allocation.is_allocated_at(joined.position));
+            joined.dump.reason == Some(DumpReason::Growing)
+                && wanted.len() >= MIN_SEEN_BLOCKS_OF_GROWTH
+                && existed.count() == wanted.len()
+        };
         let dumps = self.holders.dumps.iter().map(|joined| (joined, seen(joined)));
-        let mut dumps: Vec<_> =
-            dumps.filter(|(_, wanted)| has_seen(wanted, MIN_SEEN_SHARE_BEFORE_GARBAGE)).collect();
+        let mut dumps: Vec<_> = dumps
+            .filter(|(joined, wanted)| {
+                has_seen(wanted, MIN_SEEN_SHARE_BEFORE_GARBAGE) || has_seen_early(joined, wanted)
+            })
+            .collect();
         // First the moment at which most of them were there.
         dumps.sort_by_key(|(_, wanted)| std::cmp::Reverse(bytes(wanted)));
-        if !dumps.first().is_some_and(|(_, wanted)| has_seen(wanted, MIN_SEEN_SHARE)) {
+        let (joined, wanted) = dumps.first()?;
+        if !has_seen(wanted, MIN_SEEN_SHARE) && !has_seen_early(joined, wanted) {
             return None;
         }
         let mut answers = dumps.iter().filter_map(|(joined, wanted)| self.held_at(joined, wanted, total));
@@ -263,23 +277,23 @@ fn in_words(holdings: &AnalyzedHeap, holder: &Holder, called: HolderDescription,
     held
 }
 
-/// The path from an object of the user's own class, `Tagger.predictions`, where it begins in a library: which
-/// of its functions has the object in a variable says nothing to the user.
+/// The path from an object of the user's own class, `Tagger.predictions`, where it begins in a library or leads
+/// through a library's objects: how the library refers to the object says nothing to the user.
 fn through_own_object(holdings: &AnalyzedHeap, holder: &Holder) -> Option<String> {
     let heap = &holdings.heap;
-    let is_library = match &holdings.roots[holder.path.root].1 {
+    let begins_in_library = match &holdings.roots[holder.path.root].1 {
         Root::Frame { file, .. } => !is_user_file(file),
         _ => false,
     };
-    if !is_library {
+    let nodes = holder.path.nodes(heap, &holdings.roots);
+    let is_code = |node: u32| matches!(heap.class(node), "function" | "frame");
+    let is_object_of = |node: u32, of_user: bool| {
+        !is_code(node) && file_of(heap, node).is_some_and(|file| is_user_file(&file) == of_user)
+    };
+    let own = nodes.iter().position(|&node| is_object_of(node, true))?;
+    if !begins_in_library && !nodes[..own].iter().any(|&node| is_object_of(node, false)) {
         return None;
     }
-    let nodes = holder.path.nodes(heap, &holdings.roots);
-    let is_own_object = |node: u32| {
-        let is_code = matches!(heap.class(node), "function" | "frame");
-        !is_code && file_of(heap, node).is_some_and(|file| is_user_file(&file))
-    };
-    let own = nodes.iter().position(|&node| is_own_object(node))?;
     let edges = holder.path.edges.get(own..).filter(|edges| !edges.is_empty())?;
     Some(holdings.shape(edges))
 }

@@ -17,6 +17,8 @@ pub struct MemoryPeak {
 pub struct StepPeaks {
     /// The highest point of each step.
     pub steps: Vec<MemoryPeak>,
+    /// The same for the steps of the main loop, with all that they contain.
+    pub main: Vec<MainStep>,
     /// The highest point before the first step.
     pub setup: MemoryPeak,
     /// Allocated bytes at each bound of the steps.
@@ -29,6 +31,15 @@ pub struct StepPeaks {
     pub segments: Vec<SegmentEvent>,
     /// Failed allocations.
     pub ooms: Vec<usize>,
+}
+
+/// A step of the main loop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MainStep {
+    /// Its highest point.
+    pub peak: MemoryPeak,
+    /// Index of its first bound in [`Steps::bounds`].
+    pub bound: usize,
 }
 
 /// `cudaMalloc`, `cudaFree`, or pages mapped and unmapped.
@@ -54,6 +65,7 @@ pub(crate) fn step_peaks(
     let mut walk = PeaksPass::new(snapshot, history, categories);
     let mut peaks = StepPeaks {
         steps: Vec::with_capacity(steps.count()),
+        main: Vec::new(),
         setup: MemoryPeak::default(),
         at_bounds: Vec::with_capacity(steps.bounds.len()),
         most: ByCategory::default(),
@@ -94,9 +106,21 @@ pub(crate) fn step_peaks(
     if bounds.next().is_some() {
         peaks.close(&mut walk, history.len());
     }
+    peaks.main = main_steps(steps, &peaks.steps);
     peaks.most = ByCategory(walk.most.map(Bytes));
     peaks.pending = walk.most_pending;
     peaks
+}
+
+fn main_steps(steps: &Steps, peaks: &[MemoryPeak]) -> Vec<MainStep> {
+    let index = |position: usize| steps.bounds.partition_point(|&bound| bound < position);
+    let of_pair = |pair: &[usize]| {
+        let (begin, end) = (index(pair[0]), index(pair[1]).min(peaks.len()));
+        let peak =
+            peaks.get(begin..end)?.iter().copied().reduce(|a, b| if b.bytes > a.bytes { b } else { a })?;
+        Some(MainStep { peak, bound: begin })
+    };
+    steps.main.windows(2).filter_map(of_pair).collect()
 }
 
 impl StepPeaks {

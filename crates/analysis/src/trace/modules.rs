@@ -58,9 +58,8 @@ struct Module {
     path: String,
     parent: Option<ModuleId>,
     depth: u32,
-    /// The user's lines that most of its forward pass's memory was allocated at, each with the event from
-    /// which on it is the last one.
-    lines: Vec<(usize, FrameId)>,
+    /// The user's lines that most of its forward pass's memory was allocated at, in order.
+    lines: Vec<ForwardLine>,
 }
 
 /// File and name of a function.
@@ -167,8 +166,8 @@ impl Modules {
                     let changes = pass.most.is_none_or(|(_, best)| best != frame);
                     pass.most = Some((*bytes, frame));
                     let lines = &mut self.modules[module.0 as usize].lines;
-                    if changes && lines.last().is_none_or(|&(_, last)| last != frame) {
-                        lines.push((event, frame));
+                    if changes && lines.last().is_none_or(|last| last.frame != frame) {
+                        lines.push(ForwardLine { from: event, frame, caller });
                     }
                 }
             }
@@ -274,14 +273,18 @@ impl Modules {
         self.modules.is_empty()
     }
 
-    /// The line that ran a module's forward pass last before an event; failing that, the one of what it is
-    /// in.
-    pub(crate) fn line(&self, module: ModuleId, event: usize) -> Option<FrameId> {
-        self.upwards(module).find_map(|module| {
-            let lines = &self.modules[module.0 as usize].lines;
-            let begun = lines.partition_point(|&(from, _)| from <= event);
-            lines[..begun].last().or(lines.first()).map(|&(_, frame)| frame)
-        })
+    /// The line that ran a module's forward pass last before an event; failing that, the one of what it is in.
+    /// `None` if several functions have called it since `since`: which of them made the graph is not known.
+    pub(crate) fn line(&self, module: ModuleId, event: usize, since: usize) -> Option<FrameId> {
+        let lines_of = |module: ModuleId| &self.modules[module.0 as usize].lines;
+        let lines = self.upwards(module).map(lines_of).find(|lines| !lines.is_empty())?;
+        let begun = &lines[..lines.partition_point(|line| line.from <= event)];
+        let mut recent = begun.iter().rev().take_while(|line| line.from >= since).map(|line| line.caller);
+        let latest = recent.next();
+        if recent.any(|caller| Some(caller) != latest) {
+            return None;
+        }
+        begun.last().or(lines.first()).map(|line| line.frame)
     }
 
     /// The innermost module that both are in.
@@ -309,6 +312,15 @@ impl Modules {
     fn upwards(&self, module: ModuleId) -> impl Iterator<Item = ModuleId> + '_ {
         std::iter::successors(Some(module), |module| self.modules[module.0 as usize].parent)
     }
+}
+
+/// A line that runs a module's forward pass.
+struct ForwardLine {
+    /// The first event of it.
+    from: usize,
+    frame: FrameId,
+    /// The user's function that calls the outermost module.
+    caller: Option<FunctionName>,
 }
 
 /// The user's function that calls the outermost module of a stack.

@@ -72,6 +72,11 @@ impl Confidence {
 pub struct Steps {
     /// Where steps begin and end, ascending; empty if there are none.
     pub bounds: Vec<usize>,
+    /// Those of [`Steps::bounds`] that belong to the main loop. A step of the main loop that contains a loop of
+    /// its own, such as an evaluation, is several steps.
+    pub main: Vec<usize>,
+    /// Whether the last piece of `main` is what follows the last step of the main loop.
+    pub has_tail: bool,
     /// How they were found.
     pub source: StepSource,
     /// How sure that is.
@@ -84,10 +89,21 @@ impl Steps {
         self.bounds.len().saturating_sub(1)
     }
 
+    /// Number of steps of the main loop.
+    pub fn main_count(&self) -> usize {
+        self.main.len().saturating_sub(1 + usize::from(self.has_tail))
+    }
+
     /// The step in which the event with this index happened; `None` before the first and after the last.
     pub fn of_event(&self, event: usize) -> Option<usize> {
         let begun = self.bounds.partition_point(|&bound| bound <= event);
         (begun > 0 && begun < self.bounds.len()).then(|| begun - 1)
+    }
+
+    /// The same for the steps of the main loop, of which there are [`Steps::main_count`].
+    pub fn main_of_event(&self, event: usize) -> Option<usize> {
+        let begun = self.main.partition_point(|&bound| bound <= event);
+        begun.checked_sub(1).filter(|&step| step < self.main_count())
     }
 
     /// The events of step `step`.
@@ -96,17 +112,33 @@ impl Steps {
     }
 
     fn none() -> Steps {
-        Steps { bounds: Vec::new(), source: StepSource::None, confidence: Confidence::High }
+        Steps {
+            bounds: Vec::new(),
+            main: Vec::new(),
+            has_tail: false,
+            source: StepSource::None,
+            confidence: Confidence::High,
+        }
     }
 
-    /// From the positions at which steps begin.
-    fn beginning_at(mut starts: Vec<usize>, end: usize, source: StepSource, confidence: Confidence) -> Steps {
-        starts.push(end);
-        starts.dedup();
-        if starts.len() <= MIN_STEPS {
+    /// From the positions at which steps begin, and those of the main loop among them.
+    fn beginning_at(
+        starts: Vec<usize>,
+        main: Vec<usize>,
+        end: usize,
+        source: StepSource,
+        confidence: Confidence,
+    ) -> Steps {
+        let up_to_end = |mut starts: Vec<usize>| {
+            starts.push(end);
+            starts.dedup();
+            starts
+        };
+        let bounds = up_to_end(starts);
+        if bounds.len() <= MIN_STEPS {
             return Steps::none();
         }
-        Steps { bounds: starts, source, confidence }
+        Steps { bounds, main: up_to_end(main), has_tail: false, source, confidence }
     }
 }
 
@@ -117,7 +149,8 @@ pub(crate) fn steps(order: &Order<'_>, sites: &Sites, roles: &Roles, recording: 
     let is_recorded = !marks.is_empty();
     if !is_recorded {
         let profiler = annotated(order, "ProfilerStep#", true);
-        let by_profiler = Steps::beginning_at(profiler, end, StepSource::Annotated, Confidence::High);
+        let by_profiler =
+            Steps::beginning_at(profiler.clone(), profiler, end, StepSource::Annotated, Confidence::High);
         if by_profiler.count() > 0 {
             return by_profiler;
         }
@@ -134,7 +167,7 @@ pub(crate) fn steps(order: &Order<'_>, sites: &Sites, roles: &Roles, recording: 
         (optimizer_runs(order, roles), StepSource::Inferred)
     };
     let by_loop = |starts: Vec<usize>, source, confidence| {
-        Steps::beginning_at(loops.split_long(starts), end, source, confidence)
+        Steps::beginning_at(loops.split_long(&starts), starts, end, source, confidence)
     };
     if optimizer.len() < MIN_STEPS {
         return by_loop(found, StepSource::Inferred, Confidence::Medium);
@@ -167,18 +200,20 @@ fn ended_at(
     bounds.extend(ends.into_iter().filter(|&bound| bound > begin));
     if is_few {
         // A recorder saw them: there is no other loop to look for.
-        return Steps { bounds, source, confidence: Confidence::High };
+        return Steps { main: bounds.clone(), bounds, has_tail: false, source, confidence: Confidence::High };
     }
-    let last = bounds[bounds.len() - 1];
-    let mut bounds = loops.split_long(bounds);
+    let mut main = bounds;
+    let mut bounds = loops.split_long(&main);
     // What follows the last end is a phase of its own only if it has a loop of its own.
-    if bounds.last().is_some_and(|&bound| bound > last) {
+    let has_tail = bounds.last() > main.last();
+    if has_tail {
         bounds.push(order.len());
+        main.push(order.len());
     }
     if bounds.len() <= MIN_STEPS {
         return Steps::none();
     }
-    Steps { bounds, source, confidence: Confidence::High }
+    Steps { bounds, main, has_tail, source, confidence: Confidence::High }
 }
 
 /// Where a recorder saw steps end. Counts of allocations give the exact event; without reliable counts, the
@@ -337,7 +372,7 @@ impl<'a> Loops<'a> {
 
     /// Adds the steps of loops inside pieces that are far longer than a step and hold a good part of the run:
     /// a second phase, such as an evaluation after the training.
-    fn split_long(&self, starts: Vec<usize>) -> Vec<usize> {
+    fn split_long(&self, starts: &[usize]) -> Vec<usize> {
         let end = self.order.len();
         let lengths: Vec<usize> = starts.windows(2).map(|pair| pair[1] - pair[0]).collect();
         let typical = median(&lengths).max(1);

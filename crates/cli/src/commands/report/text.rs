@@ -59,7 +59,7 @@ fn header(input: &Input, model: &RunModel<'_>, terminal: &mut Terminal) -> anyho
         (false, true) => format!("{}, complete", counted(history.len() as u64, "event")),
         (false, false) => format!("{}, truncated", counted(history.len() as u64, "event")),
     };
-    let steps = match model.device.steps.count() {
+    let steps = match model.device.steps.main_count() {
         0 => String::new(),
         count => format!(" · {} ({})", counted(count as u64, "step"), model.device.steps.source.name()),
     };
@@ -89,7 +89,7 @@ fn totals(model: &RunModel<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
             0 => "before the first event".to_owned(),
             position => {
                 let step =
-                    model.device.steps.of_event(position - 1).map(|step| format!(", step {}", step + 1));
+                    model.device.steps.main_of_event(position - 1).map(|step| format!(", step {}", step + 1));
                 format!("event {}{}", grouped(position as u64 - 1), step.unwrap_or_default())
             }
         };

@@ -106,7 +106,7 @@ fn fails(
     terminal: &mut Terminal,
 ) -> anyhow::Result<()> {
     let label = terminal.paint(Style::Red, "✗ RUNS OUT OF MEMORY");
-    let step = simulation.device.steps.of_event(oom.event).map(|step| format!(", step {}", step + 1));
+    let step = simulation.device.steps.main_of_event(oom.event).map(|step| format!(", step {}", step + 1));
     writeln!(terminal.out(), " {label}  at event {}{}", grouped(oom.event as u64), step.unwrap_or_default())?;
     if let Some(place) = site(simulation, oom.event) {
         let short = terminal.paint(Style::Bold, &place.short());
