@@ -95,46 +95,55 @@ def recorded(way: str, folder: str) -> Iterator[None]:
             yield
 
 
-def timed(step: Step, count: int) -> list[float]:
+def timed(step: Step, count: int) -> tuple[list[float], float]:
+    """Milliseconds of each step, and those of processor time of a step on average, over all threads."""
     times = []
+    before = time.process_time()
     for _ in range(count):
         torch.cuda.synchronize()
         began = time.perf_counter()
         step()
         torch.cuda.synchronize()
         times.append(1000 * (time.perf_counter() - began))
-    return times
+    return times, 1000 * (time.process_time() - before) / count
 
 
 def overhead(name: str, ways: list[str], rounds: int, steps: int, folder: str) -> None:
-    """A row per way. A round has each way once, in random order. The median step is compared within a round, and the fastest
-    tenth of all steps with that of bare ones: what other processes of the machine do only ever makes a step slower."""
+    """A row per way. A round has each way once, in random order. The median step and the processor time are compared within a
+    round, and the fastest tenth of all steps with that of bare ones: what other processes of the machine do only ever makes a
+    step slower."""
     step = PROGRAMS[name]()
     timed(step, 20)
     before = torch.cuda.memory_stats()["allocation.all.allocated"]
     step()
     allocations = torch.cuda.memory_stats()["allocation.all.allocated"] - before
     medians: dict[str, list[float]] = {way: [] for way in ways}
+    processor: dict[str, list[float]] = {way: [] for way in ways}
     all_steps: dict[str, list[float]] = {way: [] for way in ways}
     for _ in range(rounds):
         for way in random.sample(ways, len(ways)):
             with recorded(way, folder):
                 timed(step, STEADY)
-                times = timed(step, steps)
+                times, used = timed(step, steps)
             medians[way].append(statistics.median(times))
+            processor[way].append(used)
             all_steps[way] += times
             gc.collect()
     fastest = {way: statistics.quantiles(times, n=10)[0] for way, times in all_steps.items()}
     for way, values in medians.items():
-        against = [100 * (value / bare - 1) for value, bare in zip(values, medians["bare"], strict=True)]
-        low, middle, high = statistics.quantiles(against, n=4)
-        of = f"{name}, {allocations} allocations" if way == "bare" else ""
-        of_rounds = "" if way == "bare" else f"{middle:+.1f}% ({low:+.1f} to {high:+.1f})"
-        of_fastest = "" if way == "bare" else f"{100 * (fastest[way] / fastest['bare'] - 1):+.1f}%"
-        print(
-            f"| {of} | {WAYS[way]} | {statistics.median(values):.2f} | {of_rounds} | {fastest[way]:.2f} | {of_fastest} |",
-            flush=True,
-        )
+        if way == "bare":
+            of, against = f"{name}, {allocations} allocations", ["", "", ""]
+        else:
+            of_fastest = f"{100 * (fastest[way] / fastest['bare'] - 1):+.1f}%"
+            of, against = "", [more(values, medians["bare"]), more(processor[way], processor["bare"]), of_fastest]
+        figures = zip((statistics.median(values), statistics.median(processor[way]), fastest[way]), against, strict=True)
+        print(f"| {of} | {WAYS[way]} | {' | '.join(f'{value:.2f} | {than}' for value, than in figures)} |", flush=True)
+
+
+def more(values: list[float], bare: list[float]) -> str:
+    """How much more than bare, round by round: the median, and the quartiles."""
+    low, middle, high = statistics.quantiles((100 * (of / without - 1) for of, without in zip(values, bare, strict=True)), n=4)
+    return f"{middle:+.1f}% ({low:+.1f} to {high:+.1f})"
 
 
 def dumps(folder: str, steps: int) -> None:
@@ -175,7 +184,8 @@ def main() -> None:
     torch.manual_seed(0)
     print(f"# {torch.cuda.get_device_name()}, torch {torch.__version__}, Python {sys.version.split()[0]}\n")
     print(f"{arguments.rounds} rounds of {arguments.steps} steps.\n")
-    print("| program | way | ms per step | against bare (quartiles) | fastest tenth | against bare |\n|---|---|---|---|---|---|")
+    print("| program | way | ms per step | against bare (quartiles) | ms of processor time | against bare | ", end="")
+    print("fastest tenth | against bare |\n|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for name in PROGRAMS:
             if arguments.only in name:

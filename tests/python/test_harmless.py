@@ -440,6 +440,37 @@ def test_steps_that_repeat_are_recorded_without_stacks_and_shown_with_them(run):
     assert sum(group["bytes"] for group in known) > 0.95 * report["live"]["bytes"]
 
 
+def test_counters_that_are_read_once_for_several_steps_are_those_of_each(run):
+    """In a steady loop. Where steps turn out to differ, only when they ended is known of the last few."""
+    program = (
+        MODEL
+        + """
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+    counts = []
+    register_optimizer_step_post_hook(
+        lambda *_: counts.append(torch.cuda.memory_stats()["allocation.all.allocated"]))
+    train(40)
+    for step in range(40):
+        if step in (11, 22, 34):
+            torch.zeros(1000, device="cuda")
+        train(1)
+    print("COUNTS", counts)
+"""
+    )
+    recorded = run(program)
+    assert recorded.done.returncode == 0, recorded.done.stderr
+    steps = recorded.steps()
+    counts = recorded.said("COUNTS")
+    assert [step["step"] for step in steps] == list(range(1, 81)) and len(counts) == 80
+    read = {step["step"]: step["devices"][0] for step in steps if step["devices"]}
+    assert {number: row["allocations"] for number, row in read.items()} == {number: counts[number - 1] for number in read}
+    lost = sorted(set(range(1, 81)) - read.keys())
+    assert 0 < len(lost) <= 3 * 7 and lost[0] > 44
+    whole = [row for row in read.values() if "all_requested" in row]
+    assert len(whole) < 40, "they are read once for several steps"
+    assert recorded.report()["steps"]["count"] == 80
+
+
 def test_memory_that_grows_is_recorded_with_every_stack(run):
     recorded = run(
         MODEL

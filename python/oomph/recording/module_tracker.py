@@ -252,7 +252,7 @@ class ModuleTracker:
 
         def _engine_run_backward(t_outputs, *args, **kwargs):  # type: ignore[no-untyped-def]
             # PyTorch's own looks at the graph first if it is to log it.
-            if not of.is_on or log.getEffectiveLevel() <= logging.DEBUG:
+            if not of.is_on or not of.follows_backward or log.getEffectiveLevel() <= logging.DEBUG:
                 return run(t_outputs, *args, **kwargs)
             before = None
             try:

@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.util import Finalize, register_after_fork
 from typing import Any
@@ -40,8 +40,13 @@ from .stacks import leave_out_own_frames
 from .steps import Steps
 
 _MAX_CALLS = 1024
+_MAX_DEPTH = 3
+"""How deep to look for tensors in the arguments of a module."""
 _SECONDS_PER_EVENT = 3e-6
 """Time to write the history (467,100 events in 1.4 s on the host of an H200)."""
+_MAX_UNCOUNTED_STEPS = 7
+_MAX_UNCOUNTED_US = 250_000
+"""Steps of a steady loop after which the counters are read at the latest, and time since they were."""
 _NVML_INTERVAL_SECONDS = 1.0
 """Time between queries of the driver."""
 _MAX_SECONDS_IN_DUMPS = 2.0
@@ -110,6 +115,11 @@ class Recorder:
         """Calls of outermost modules in the last step that was recorded closely, by what they were given."""
         self._calls: set[Any] = set()
         """The same for the step that runs."""
+        self._uncounted: list[int] = []
+        """When steps of a steady loop have ended whose counters have not been read, in microseconds."""
+        self._counted_us = 0
+        self._last_rows: list[dict[str, int]] = []
+        """The counters that were read last."""
         self._growth = Growth()
         self.exception: str | None = None
         self._after_step = after_step
@@ -285,6 +295,7 @@ class Recorder:
 
     def _begin_anew(self) -> None:
         self.count = 0
+        self._uncounted = []
         self._growth = Growth()
         self._live.begin_anew()
         self._alarm = None if self._new_alarm is None else self._new_alarm()
@@ -296,13 +307,20 @@ class Recorder:
         leaks: list[Leak] = []
         is_written = False
         try:
+            now_us = time.time_ns() // 1000
+            self._last_word = None
+            if self._can_count_later(now_us):
+                self.count += 1
+                self._uncounted.append(now_us)
+                return
             rows = self.history.counters()
             if not rows:
                 return
+            self._count_repeated(are_alike=self._pace.repeated(rows, len(self._uncounted) + 1))
             self.count += 1
-            self._last_word = None
+            self._counted_us = now_us
             self._prepare()
-            row: dict[str, Any] = {"step": self.count, "time_us": time.time_ns() // 1000}
+            row: dict[str, Any] = {"step": self.count, "time_us": now_us}
             if not self._has_all_stacks:
                 row["stacks"] = False
             calls, self._calls = self._calls, set()
@@ -311,6 +329,7 @@ class Recorder:
             self._look(closely=self._pace.is_new(rows) or self.options.has_all_stacks)
             self._has_all_stacks = self._has_stacks
             self._live.step_ended(self.count, row["time_us"], rows)
+            self._last_rows = [{name: of[name] for name in ("device", "allocations", "allocated", "reserved")} for of in rows]
             if self.history.kind == "cuda":
                 row.update(pinned())
                 self._ask_driver(rows)
@@ -332,6 +351,36 @@ class Recorder:
         if leaks:
             self._answer(leaks, is_written=is_written)
 
+    def _can_count_later(self, now_us: int) -> bool:
+        """Whether the counters after a step need not be read yet: nobody waits for them, and the loop is steady."""
+        return (
+            not self._has_stacks
+            and len(self._uncounted) < _MAX_UNCOUNTED_STEPS
+            and now_us - self._counted_us < _MAX_UNCOUNTED_US
+            and self._alarm is None
+            and self._after_step is None
+            and not self.on_leak
+        )
+
+    def _count_repeated(self, *, are_alike: bool) -> None:
+        """Writes down the steps whose counters were not read. If they were not alike, only when they ended is known."""
+        uncounted, self._uncounted = self._uncounted, []
+        before = self.count - len(uncounted)
+        for steps, time_us in enumerate(uncounted, 1):
+            counts = self._pace.allocations_after(steps) if are_alike else []
+            devices = [{**row, "allocations": count} for row, count in zip(self._last_rows, counts)]
+            self._live.step_ended(before + steps, time_us, devices or self._last_rows)
+            self._add_step({"step": before + steps, "time_us": time_us, "stacks": False, "devices": devices})
+        if uncounted and are_alike:
+            self._pace.count(len(uncounted))
+
+    def _count_so_far(self) -> None:
+        """In the middle of a step: the steps before it were alike if there have been as many allocations."""
+        if self._uncounted:
+            made = [row["allocations"] for row in self.history.counters()]
+            expected = self._pace.allocations_after(len(self._uncounted))
+            self._count_repeated(are_alike=len(made) == len(expected) and all(a >= b for a, b in zip(made, expected)))
+
     def _prepare(self) -> None:
         """Runs the trials of the heap walk: before the process exits, but not before the program itself uses the device, since
         they run a piece of autograd, which initializes CUDA."""
@@ -351,15 +400,16 @@ class Recorder:
 
     def _entered(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         """A module is called by no other. With another input, or in another mode, it will not repeat what it did before."""
-        self._prepare()
-        given = [(name, tensor.shape, tensor.dtype) for name, tensor in self.labels.inputs(module, args, kwargs)]
-        call = (id(module), module.training, torch.is_grad_enabled(), tuple(given))
-        if self._has_stacks:
-            if len(self._calls) < _MAX_CALLS:
-                self._calls.add(call)
-        elif call not in self._seen_calls:
+        call = (id(module), module.training, torch.is_grad_enabled(), tuple(_shapes((args, kwargs))))
+        if not self._has_stacks:
+            if call in self._seen_calls:
+                return
             # Not what the steps before have done: an evaluation between two of them, for example.
+            self._count_so_far()
             self._look(closely=True)
+        elif len(self._calls) < _MAX_CALLS:
+            self._calls.add(call)
+        self._prepare()
         self.labels.entered(module, args, kwargs)
 
     def _answer(self, leaks: list[Leak], *, is_written: bool) -> None:
@@ -415,6 +465,7 @@ class Recorder:
                 reason = self._last_word
             else:
                 self._write_snapshot(reason, seconds)
+            self._count_so_far()
             self.files.flush_steps()
             self.files.write_json("json", self._summary(reason, ended))
             if seconds is not None and self.options.has_heap:
@@ -494,6 +545,17 @@ class Recorder:
 
 
 _watches_failures = False
+
+
+def _shapes(values: Iterable[Any], depth: int = 0) -> Iterator[tuple[Any, Any]]:
+    """Shapes and types of the tensors among what a module is called with."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value.shape, value.dtype
+        elif depth < _MAX_DEPTH and isinstance(value, (tuple, list)):
+            yield from _shapes(value, depth + 1)
+        elif depth < _MAX_DEPTH and isinstance(value, dict):
+            yield from _shapes(value.values(), depth + 1)
 
 
 def _watch_failures() -> None:

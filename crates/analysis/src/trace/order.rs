@@ -46,4 +46,18 @@ impl<'a> Order<'a> {
     pub(crate) fn time_us(&self, event: usize) -> i64 {
         self.snapshot.events.get(self.rows.start + event).time_us
     }
+
+    /// Number of events that had happened at a time, in microseconds.
+    pub(crate) fn position_at(&self, time_us: i64) -> usize {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.time_us(middle) <= time_us {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
 }

@@ -9,7 +9,7 @@ use crate::trace::counted::Counted;
 use crate::trace::modules;
 use crate::trace::order::Order;
 use crate::words::counted;
-use recording::Recording;
+use recording::{Recording, StepMark};
 use rustc_hash::{FxHashMap, FxHasher};
 use snapshot::{Snapshot, StackId};
 use std::hash::{Hash, Hasher};
@@ -101,7 +101,7 @@ pub(crate) fn repeats(order: &Order<'_>, recording: &Recording) -> Repeats {
         step.allocations.clone().for_each(|place| size(place).0.hash(&mut hasher));
         hasher.finish()
     };
-    let steps = steps(&counted, order.device, recording);
+    let steps = steps(&counted, order, recording);
     let mut latest: Option<&RecordedStep> = None;
     let mut by_requests: FxHashMap<u64, &RecordedStep> = FxHashMap::default();
     let mut repeats = Repeats::default();
@@ -126,17 +126,27 @@ pub(crate) fn repeats(order: &Order<'_>, recording: &Recording) -> Repeats {
     repeats
 }
 
-/// The steps between marks, by their counts, with what comes after the last.
-fn steps(counted: &Counted, device: u32, recording: &Recording) -> Vec<RecordedStep> {
-    let counts: Vec<u64> =
-        recording.marks.iter().map(|mark| mark.allocations.of(device).unwrap_or(0)).collect();
-    let reliable = counted.reliable(counts.iter().copied());
-    let marks = counts.iter().zip(&recording.marks).skip(counts.len() - reliable);
-    let mut steps = Vec::with_capacity(reliable + 1);
+/// The steps between marks, by their counts or by the clock, with what comes after the last.
+fn steps(counted: &Counted, order: &Order<'_>, recording: &Recording) -> Vec<RecordedStep> {
+    let count_of = |mark: &StepMark| mark.allocations.of(order.device);
+    let counts: Vec<u64> = recording.marks.iter().filter_map(count_of).collect();
+    let mut unreliable = counts.len() - counted.reliable(counts.iter().copied());
+    let mut steps = Vec::with_capacity(recording.marks.len() + 1);
     let mut begin = 0;
-    for (&count, mark) in marks {
+    for mark in &recording.marks {
+        let end = match count_of(mark) {
+            Some(_) if unreliable > 0 => {
+                unreliable -= 1;
+                None
+            }
+            Some(count) => counted.place(count),
+            None => {
+                let position = order.position_at(mark.time_us);
+                Some(counted.alloc_events().partition_point(|&event| event < position))
+            }
+        };
         // What happened before the history begins is not there.
-        let Some(end) = counted.place(count) else { continue };
+        let Some(end) = end.filter(|&end| end >= begin) else { continue };
         steps.push(RecordedStep { allocations: begin..end, has_stacks: mark.has_stacks });
         begin = end;
     }

@@ -225,15 +225,15 @@ fn marked(order: &Order<'_>, recording: &Recording) -> Vec<usize> {
     let counted = Counted::new(order, recording);
     let counts: Vec<Option<u64>> =
         recording.marks.iter().map(|mark| mark.allocations.of(order.device)).collect();
-    let reliable = counted.as_ref().map_or(0, |counted| {
-        let known = counts.iter().rev().take_while(|count| count.is_some()).count();
-        counted.reliable(counts[counts.len() - known..].iter().map(|count| count.unwrap_or(0)))
-    });
-    let by_clock = counts.len() - reliable;
+    let reliable = counted.as_ref().map_or(0, |counted| counted.reliable(counts.iter().flatten().copied()));
+    // A recorder does not count at the end of every step.
+    let first_reliable = counts.iter().flatten().count() - reliable;
+    let mut known = 0;
     let mut marks: Vec<usize> = Vec::with_capacity(counts.len());
     for (place, mark) in recording.marks.iter().enumerate() {
-        let at = position_at(order, mark.time_us);
-        let count = counts[place].filter(|_| place >= by_clock);
+        let at = order.position_at(mark.time_us);
+        known += usize::from(counts[place].is_some());
+        let count = counts[place].filter(|_| known > first_reliable);
         match (count, &counted) {
             // Between two allocations there may be frees: the clock shows which of them belong to the step.
             (Some(count), Some(counted)) => {
@@ -256,26 +256,12 @@ fn annotated(order: &Order<'_>, prefix: &str, starts: bool) -> Vec<usize> {
         .iter()
         .filter(|annotation| annotation.start == starts && annotation.device == order.device)
         .filter(|annotation| order.snapshot.strings.get(annotation.name).starts_with(prefix))
-        .map(|annotation| position_at(order, annotation.time_us))
+        .map(|annotation| order.position_at(annotation.time_us))
         .filter(|&position| position > 0)
         .collect();
     positions.sort_unstable();
     positions.dedup();
     positions
-}
-
-/// Number of events that had happened at a time, in microseconds.
-fn position_at(order: &Order<'_>, time_us: i64) -> usize {
-    let (mut low, mut high) = (0, order.len());
-    while low < high {
-        let middle = low + (high - low) / 2;
-        if order.time_us(middle) <= time_us {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    low
 }
 
 /// Where the optimizer's runs of allocations end.
