@@ -93,7 +93,12 @@ pub fn examine(python: &Path, host: &Host, version: &str, progress: ProgressRepo
             false
         }
     };
-    checks.extend(gpus());
+    let system = launch::check_system();
+    checks.extend(gpus(system.is_ok()));
+    if let Err(failure) = system {
+        checks.push(Check::of_failure("recorder", CheckState::Failed, failure.into()));
+        return checks;
+    }
     let folder = trial::private_folder();
     let can_run = has_torch && folder.state == CheckState::Ok;
     checks.push(folder);
@@ -104,13 +109,13 @@ pub fn examine(python: &Path, host: &Host, version: &str, progress: ProgressRepo
     checks
 }
 
-/// The driver, and one line for each GPU.
-fn gpus() -> Vec<Check> {
+/// The driver, and one line for each GPU. `can_run`: programs can be run without one.
+fn gpus(can_run: bool) -> Vec<Check> {
     let gpus = match Driver::new().and_then(|driver| driver.gpus()) {
         Ok(gpus) => gpus,
         Err(why) => {
             let hint = "CPU tensors can be recorded; `oomph predict` needs no GPU";
-            return vec![Check::warning("driver", why, Some(hint))];
+            return vec![Check::warning("driver", why, can_run.then_some(hint))];
         }
     };
     if gpus.is_empty() {

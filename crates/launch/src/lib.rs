@@ -27,6 +27,7 @@ mod phases;
 mod predict;
 mod run_folder;
 mod scratch;
+mod system;
 mod techniques;
 mod vary;
 mod waiting;
@@ -53,7 +54,6 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -224,12 +224,25 @@ pub struct CompletedRun {
     pub last_output: String,
 }
 
+impl CompletedRun {
+    /// Returns the exit code that a shell would give the program.
+    pub fn exit_code(&self) -> u8 {
+        let of_signal = || system::end_signal(self.status).map(|signal| 128 + signal);
+        self.status.code().or_else(of_signal).and_then(|code| u8::try_from(code).ok()).unwrap_or(2)
+    }
+}
+
 /// The recording of one process.
 pub struct RankRecording {
     /// Path of the snapshot.
     pub snapshot: PathBuf,
     /// Contents of `rankN.json`.
     pub info: RunInfo,
+}
+
+/// Fails if this system cannot run programs with the recorder; the error says what to do instead.
+pub fn check_system() -> Result<(), Failure> {
+    system::check()
 }
 
 /// Runs a program like [`run`]; fails if a signal stops oomph before the program has ended.
@@ -264,7 +277,7 @@ pub fn run(job: &Job, folder: &RunFolder) -> anyhow::Result<CompletedRun> {
         ProgramOutput::Inherited => &mut command,
         ProgramOutput::Stderr => command.stdout(io::stderr()),
         ProgramOutput::Captured => {
-            let file = scratch::create(&captured)?;
+            let file = system::create_private(&captured)?;
             command.stdout(file.try_clone()?).stderr(file)
         }
     };
@@ -349,7 +362,7 @@ fn prepare(
         for name in DRIVER_LIBRARY_NAMES {
             let link = libraries.join(name);
             if !link.exists() {
-                std::os::unix::fs::symlink(library, link)?;
+                system::link(library, &link)?;
             }
         }
         command.env("LD_LIBRARY_PATH", prepended(&libraries, "LD_LIBRARY_PATH")?);
@@ -382,7 +395,7 @@ fn prepare(
 /// Returns a path as a JSON string for Python, which writes bytes that are not UTF-8 as lone surrogates.
 fn path_for_python(path: &Path) -> serde_json::Result<Box<RawValue>> {
     let mut text = String::from("\"");
-    for chunk in path.as_os_str().as_bytes().utf8_chunks() {
+    for chunk in path.as_os_str().as_encoded_bytes().utf8_chunks() {
         let valid = serde_json::to_string(chunk.valid())?;
         text.push_str(&valid[1..valid.len() - 1]);
         chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\udc{byte:02x}")));

@@ -4,16 +4,16 @@
 //! that identifies the job; those that find the marker of their own job share the folder, whenever they
 //! start.
 
-use super::scratch;
+use super::{scratch, system};
 use analysis::words::shown_path;
 use chrono::{DateTime, Utc};
 use failure::Failure;
 use recording::{META_FILE, rank_of_file, unfinished_name};
 use serde_json::Value;
-use std::fs::{DirBuilder, File};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// Default name of the folder for recordings.
 pub const DEFAULT_FOLDER: &str = "oomph-recording";
@@ -170,7 +170,7 @@ fn default(parent: &Path, identity: &JobIdentity) -> anyhow::Result<ClaimedFolde
 
 /// Creates a private folder. Returns `false` if it existed before.
 fn create_new(folder: &Path) -> io::Result<bool> {
-    match DirBuilder::new().mode(0o700).create(folder) {
+    match system::create_new_private_folder(folder) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
         Err(error) => Err(error),
@@ -189,7 +189,7 @@ fn claim_one(
     // Ranks that start at the same time take turns. File systems without locks have only the marker.
     let lock = File::open(folder)?;
     // Another owner could put links there, which would be followed.
-    if !is_new && lock.metadata()?.uid() != rustix::process::geteuid().as_raw() {
+    if !is_new && !system::is_own(&lock.metadata()?) {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the folder belongs to another user"));
     }
     let _ = lock.lock();
@@ -249,7 +249,7 @@ struct FolderContents {
 impl FolderContents {
     fn of(folder: &Path) -> io::Result<FolderContents> {
         let mut contents = FolderContents::default();
-        let mut modified = 0;
+        let mut modified = SystemTime::UNIX_EPOCH;
         for entry in std::fs::read_dir(folder)? {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
@@ -259,7 +259,7 @@ impl FolderContents {
                 contents.job = std::fs::read_to_string(entry.path()).ok();
                 contents.files.push(name);
             } else if is_file && (is_meta || rank_of_file(&name).is_some()) {
-                modified = modified.max(entry.metadata()?.mtime());
+                modified = modified.max(entry.metadata()?.modified()?);
                 contents.files.push(name);
             } else {
                 contents.foreign.push(name);
@@ -283,8 +283,7 @@ impl FolderContents {
             contents.conflicts = conflicts;
         }
         let started = meta.and_then(|meta| meta["started_us"].as_i64());
-        let time =
-            started.map_or_else(|| DateTime::from_timestamp(modified, 0), DateTime::from_timestamp_micros);
+        let time = started.map_or_else(|| Some(modified.into()), DateTime::from_timestamp_micros);
         contents.time =
             time.map_or_else(String::new, |time: DateTime<Utc>| time.format("%F %H:%M UTC").to_string());
         Ok(contents)
@@ -323,6 +322,7 @@ pub(crate) fn shown(folder: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::MetadataExt;
 
     const META_TEXT: &str = r#"{"version":1,"torch":"2.11.0","started_us":1760000000000000}"#;
 

@@ -2,6 +2,7 @@
 
 use crate::output::{self, OutputFolder};
 use crate::scratch::{self, Scratch};
+use crate::system;
 use analysis::words::shown_path;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,8 @@ pub struct RunFolder {
 }
 
 impl RunFolder {
-    /// Creates the folders of a run. Fails if the recordings would overwrite other files.
+    /// Creates the folders of a run. Fails if the recordings would overwrite other files, or if this system
+    /// cannot run programs.
     pub fn new(output: OutputFolder) -> anyhow::Result<RunFolder> {
         let scratch = Scratch::new()?;
         let claimed = output::claim(output)?;
@@ -66,17 +68,17 @@ impl RunFolder {
 
     fn fill(&self) -> io::Result<()> {
         for folder in [self.libraries(), self.rendezvous()] {
-            scratch::create_folder(&folder)?;
+            system::create_private_folder(&folder)?;
         }
         if !self.is_kept {
-            scratch::create_folder(&self.output)?;
+            system::create_private_folder(&self.output)?;
         }
         let root = self.python_path();
         let package = root.join("oomph_child");
         for (name, text) in PYTHON_FILES {
             let path =
                 if *name == SITECUSTOMIZE { root.join("sitecustomize.py") } else { package.join(name) };
-            path.parent().map(scratch::create_folder).transpose()?;
+            path.parent().map(system::create_private_folder).transpose()?;
             scratch::write(&path, text.as_bytes())?;
         }
         Ok(())

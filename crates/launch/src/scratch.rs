@@ -5,12 +5,11 @@
 //! this user. So only its owner can write to the parent folder, and no world-writable folder such as `/tmp`
 //! is above it.
 
+use crate::system;
 use analysis::words::shown_path;
 use failure::Failure;
-use rustix::fs::{FileType, Mode};
-use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -33,16 +32,16 @@ pub(crate) struct Scratch {
 
 impl Scratch {
     pub(crate) fn new() -> anyhow::Result<Scratch> {
+        crate::check_system()?;
         let runs = runs_folder()?;
         let host = host();
         remove_abandoned(&runs, &host);
-        let made = tempfile::Builder::new()
-            .prefix(&format!("{host}-{}-", std::process::id()))
-            .permissions(Permissions::from_mode(0o700))
-            .tempdir_in(&runs);
+        let made = system::private_folder_in(&runs, &format!("{host}-{}-", std::process::id()));
         let folder = made.map_err(|error| unwritable(&shown_path(&runs), &error))?;
         // On network file systems without locks no folder is taken for an abandoned one either.
-        let lock = create(&folder.path().join(LOCK_FILE)).ok().filter(|file| file.try_lock().is_ok());
+        let lock = system::create_private(&folder.path().join(LOCK_FILE))
+            .ok()
+            .filter(|file| file.try_lock().is_ok());
         Ok(Scratch { folder, _lock: lock })
     }
 
@@ -56,8 +55,7 @@ impl Scratch {
         let path = self.at(LIFELINE_FIFO);
         let _ = std::fs::remove_file(&path);
         // Without FIFOs, or on a full file system, the processes do not end with this one.
-        rustix::fs::mknodat(rustix::fs::CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).ok()?;
-        let end = OpenOptions::new().read(true).write(true).open(&path).ok()?;
+        let end = system::create_fifo(&path).ok()?;
         Some(Lifeline { path, _end: end })
     }
 }
@@ -69,19 +67,9 @@ pub(crate) struct Lifeline {
     _end: File,
 }
 
-/// Creates a file that only its owner can read.
-pub(super) fn create(path: &Path) -> io::Result<File> {
-    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
-}
-
 /// Writes a file that only its owner can read.
 pub(crate) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
-    create(path)?.write_all(content)
-}
-
-/// Creates a folder that only its owner can enter, with its parents.
-pub(super) fn create_folder(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path)
+    system::create_private(path)?.write_all(content)
 }
 
 /// Returns the parent of the folders of runs.
@@ -103,7 +91,7 @@ fn runs_folder() -> anyhow::Result<PathBuf> {
     };
     let mut reasons = Vec::new();
     for candidate in candidates {
-        match private_runs_folder(&candidate) {
+        match system::private_runs_folder(&candidate) {
             Ok(folder) => return Ok(folder),
             Err(why) => reasons.push(format!("`{}`: {why}", shown_path(&candidate))),
         }
@@ -117,58 +105,6 @@ fn runs_folder() -> anyhow::Result<PathBuf> {
         Some("name a folder that only you can write to in OOMPH_CACHE_DIR"),
     )
     .into())
-}
-
-/// Creates the parent of the folders of runs in a cache. The error says why another user could write to it or
-/// replace it.
-fn private_runs_folder(cache: &Path) -> Result<PathBuf, String> {
-    let why = |error: io::Error| error.to_string();
-    create_folder(cache).map_err(why)?;
-    // Users link their cache to a larger disk: what counts is the link's target.
-    let cache = cache.canonicalize().map_err(why)?;
-    let user = rustix::process::geteuid().as_raw();
-    let trusted = [Some(0), Some(user), unmapped_user()];
-    for folder in cache.ancestors() {
-        let metadata = folder.metadata().map_err(why)?;
-        if metadata.mode() & 0o002 != 0 {
-            return Err(format!("`{}` is world-writable", shown_path(folder)));
-        }
-        // Its owner could replace our folder: `sudo` may keep the HOME of the calling user.
-        if !trusted.contains(&Some(metadata.uid())) {
-            return Err(format!("`{}` belongs to another user", shown_path(folder)));
-        }
-        // By the convention of most distributions, a group with the number of a user has no other members.
-        let is_own_group = metadata.gid() == user && metadata.gid() == rustix::process::getegid().as_raw();
-        if metadata.mode() & 0o020 != 0 && !is_own_group {
-            return Err(format!("the group can write to `{}`", shown_path(folder)));
-        }
-    }
-    let owned = |folder: &Path| {
-        let metadata = folder.symlink_metadata().map_err(why)?;
-        match metadata.is_dir() && metadata.uid() == user {
-            true => Ok(metadata.mode()),
-            false => Err(format!("`{}` is not a folder of this user", shown_path(folder))),
-        }
-    };
-    if owned(&cache)? & 0o020 != 0 {
-        return Err(format!("the group can write to `{}`", shown_path(cache)));
-    }
-    let runs = cache.join("run");
-    create_folder(&runs).map_err(why)?;
-    if owned(&runs)? & 0o777 != 0o700 {
-        std::fs::set_permissions(&runs, Permissions::from_mode(0o700)).map_err(why)?;
-    }
-    Ok(runs)
-}
-
-/// Returns the user ID that the system shows for files of users unknown in this container, such as the host's
-/// root.
-fn unmapped_user() -> Option<u32> {
-    let read = |path: &str| std::fs::read_to_string(path).ok();
-    let maps = read("/proc/self/uid_map")?;
-    let is_complete = maps.split_whitespace().nth(2) == Some("4294967295");
-    let overflow = read("/proc/sys/kernel/overflowuid")?.trim().parse().ok();
-    overflow.filter(|_| !is_complete)
 }
 
 /// Removes the folders of killed runs of this machine. The home may be shared with other machines, whose
@@ -213,76 +149,14 @@ mod tests {
     use super::*;
     use std::time::SystemTime;
 
-    fn mode(path: &Path) -> u32 {
-        path.metadata().expect("it is there").mode() & 0o777
-    }
-
-    /// A folder that nobody else can write to, unlike the temporary one.
-    fn home() -> TempDir {
-        tempfile::tempdir_in(std::env::var_os("HOME").expect("a home")).expect("a folder")
-    }
-
-    #[test]
-    fn a_cache_below_a_world_writable_folder_is_refused() {
-        let shared = home();
-        std::fs::set_permissions(shared.path(), Permissions::from_mode(0o1777)).expect("permissions");
-        let why = private_runs_folder(&shared.path().join("cache")).expect_err("refused");
-        assert!(why.contains("is world-writable"), "{why}");
-        let link = home();
-        let link = link.path().join("cache");
-        std::os::unix::fs::symlink(shared.path(), &link).expect("a link");
-        assert!(private_runs_folder(&link).is_err(), "a link leads to it");
-    }
-
-    #[test]
-    fn a_cache_in_the_home_of_another_user_or_of_a_group_is_refused() {
-        // Only root can change the owner of a folder; other users cannot test this.
-        for (user, group, mode, expected) in [
-            (Some(12345), None, 0o755, "belongs to another user"),
-            (None, Some(12345), 0o770, "the group can write"),
-        ] {
-            let home = home();
-            if std::os::unix::fs::chown(home.path(), user, group).is_err() {
-                assert_ne!(rustix::process::geteuid().as_raw(), 0);
-                return;
-            }
-            std::fs::set_permissions(home.path(), Permissions::from_mode(mode)).expect("permissions");
-            let why = private_runs_folder(&home.path().join(".cache/oomph")).expect_err("refused");
-            assert!(why.contains(expected), "{why}");
-        }
-    }
-
-    #[test]
-    fn folders_of_runs_are_private_even_where_they_were_not() {
-        let home = home();
-        let cache = home.path().join("cache");
-        let runs = private_runs_folder(&cache).expect("a folder");
-        assert_eq!(mode(&runs), 0o700);
-        std::fs::set_permissions(&runs, Permissions::from_mode(0o755)).expect("permissions");
-        assert_eq!(private_runs_folder(&cache).as_deref(), Ok(runs.as_path()));
-        assert_eq!(mode(&runs), 0o700);
-        std::fs::set_permissions(&cache, Permissions::from_mode(0o775)).expect("permissions");
-        assert!(private_runs_folder(&cache).is_err_and(|why| why.contains("the group can write")));
-    }
-
-    #[test]
-    fn a_link_in_place_of_the_folder_of_runs_is_refused() {
-        let home = home();
-        let cache = home.path().join("cache");
-        let runs = private_runs_folder(&cache).expect("a folder");
-        std::fs::remove_dir(&runs).expect("empty");
-        std::os::unix::fs::symlink(home.path(), &runs).expect("a link");
-        assert!(private_runs_folder(&cache).is_err_and(|why| why.contains("is not a folder of this user")));
-    }
-
     #[test]
     fn only_abandoned_folders_of_this_machine_are_removed() {
-        let runs = home();
+        let runs = tempfile::tempdir().expect("a folder");
         let old = SystemTime::now() - 2 * MIN_STALE_AGE;
         let made = |name: &str, modified: SystemTime| {
             let folder = runs.path().join(name);
-            create_folder(&folder).expect("a folder");
-            let lock = create(&folder.join(LOCK_FILE)).expect("a file");
+            std::fs::create_dir(&folder).expect("a folder");
+            let lock = File::create(folder.join(LOCK_FILE)).expect("a file");
             File::open(&folder).and_then(|folder| folder.set_modified(modified)).expect("a time");
             lock
         };

@@ -1,8 +1,9 @@
 //! The last recording of a rank: its `rankN.json`, which is written after all other files.
 
+use crate::system;
 use recording::RunInfo;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::SystemTime;
 
 /// State of a rank's recording.
 pub(super) struct LastRecording {
@@ -17,15 +18,15 @@ pub(super) struct LastRecording {
 /// Distinguishes versions of a file: each is written under another name and renamed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Stamp {
-    inode: u64,
-    modified: (i64, i64),
+    file: u64,
+    modified: SystemTime,
 }
 
 /// Returns the last recording of a rank, if it has written one.
 pub(super) fn last_recording(folder: &Path, rank: u32) -> Option<LastRecording> {
     let path = folder.join(format!("rank{rank}.json"));
     let metadata = std::fs::metadata(&path).ok()?;
-    let stamp = Stamp { inode: metadata.ino(), modified: (metadata.mtime(), metadata.mtime_nsec()) };
+    let stamp = Stamp { file: system::file_number(&metadata), modified: metadata.modified().ok()? };
     let run = RunInfo::parse(&std::fs::read(&path).ok()?).ok()?;
     Some(LastRecording { stamp, pid: run.pid, is_last: run.state.exit().is_some() })
 }

@@ -1,24 +1,19 @@
 //! Waits for a user's program: passes signals on to it, and watches its steps for leaks.
 
 mod alarms;
-mod group_witness;
 mod last_recording;
 mod on_leak;
 
+use crate::system;
 use alarms::Alarms;
-use group_witness::GroupWitness;
 use on_leak::OnLeak;
-use rustix::process::{Pid, Signal};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
-use signal_hook::iterator::SignalsInfo;
-use signal_hook::iterator::exfiltrator::WithOrigin;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
 use std::process::{Child, ExitStatus};
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Time between two checks whether the program has ended.
@@ -82,8 +77,6 @@ pub(crate) fn wait(
     Ok(status)
 }
 
-/// Signals that are meant for the program.
-const PASSED_ON: [i32; 5] = [SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2];
 /// Process IDs of the programs that run, for the thread that receives signals.
 static RUNNING: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
 /// The first signal that has asked this process to stop.
@@ -95,40 +88,12 @@ fn running() -> MutexGuard<'static, BTreeSet<u32>> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Passes signals on to the programs that run, and keeps this process alive until they have written their
-/// recordings. What the whole process group receives has reached the programs. A second Ctrl-C ends this process
-/// at once.
+/// Notes a signal that asks this process to stop. Returns the first that did, if this is a later one.
+fn stop(signal: i32) -> Option<i32> {
+    STOPPED_BY.compare_exchange(NONE, signal, Ordering::SeqCst, Ordering::SeqCst).err()
+}
+
 fn pass_signals_on() -> io::Result<()> {
-    static LISTENING: std::sync::OnceLock<()> = std::sync::OnceLock::new();
-    if LISTENING.set(()).is_err() {
-        return Ok(());
-    }
-    let mut signals = SignalsInfo::<WithOrigin>::new(PASSED_ON)?;
-    let witness = GroupWitness::start(&PASSED_ON);
-    std::thread::spawn(move || {
-        for origin in signals.forever() {
-            let signal = origin.signal;
-            let mut before = None;
-            if matches!(signal, SIGINT | SIGTERM | SIGHUP) {
-                let stopped = STOPPED_BY.compare_exchange(NONE, signal, Ordering::SeqCst, Ordering::SeqCst);
-                before = stopped.err();
-            }
-            // What has no sender comes from a terminal, which sends it to all.
-            let is_for_all = witness.as_ref().is_some_and(|witness| witness.has_received(signal));
-            let programs = running();
-            if programs.is_empty() || (signal == SIGINT && before == Some(SIGINT)) {
-                std::process::exit(128 + signal);
-            }
-            if is_for_all || origin.process.is_none() {
-                continue;
-            }
-            for &program in programs.iter() {
-                let pid = i32::try_from(program).ok().and_then(Pid::from_raw);
-                if let (Some(signal), Some(pid)) = (Signal::from_named_raw(signal), pid) {
-                    let _ = rustix::process::kill_process(pid, signal);
-                }
-            }
-        }
-    });
-    Ok(())
+    static LISTENING: OnceLock<()> = OnceLock::new();
+    if LISTENING.set(()).is_err() { Ok(()) } else { system::pass_signals_on(running, stop) }
 }

@@ -6,12 +6,12 @@
 use super::EXIT_POLL_INTERVAL;
 use super::alarms::Leak;
 use super::last_recording::{Stamp, last_recording};
+use crate::system;
 use analysis::words::shown_path;
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long to wait for a recording, in addition to two steps: the recorder reads the request at the end of a
@@ -71,10 +71,9 @@ impl OnLeak {
 
     /// Runs the command now.
     pub(super) fn call(&mut self, leak: Leak, folder: &Path) {
-        let mut command = Command::new("sh");
-        command.arg("-c").arg(&self.command);
+        let mut command = system::shell(&self.command);
         // Standard output is for the program, then for the report.
-        command.stdin(Stdio::null()).stdout(io::stderr()).process_group(0);
+        command.stdin(Stdio::null()).stdout(io::stderr());
         let pid = last_recording(folder, leak.rank).and_then(|last| last.pid);
         command.env("OOMPH_RECORDING", std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned()));
         command.env("OOMPH_PID", pid.map(|pid| pid.to_string()).unwrap_or_default());

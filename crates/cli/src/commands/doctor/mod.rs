@@ -11,7 +11,9 @@ use std::io::Write;
 
 pub(crate) fn run(args: &DoctorArgs, host: &Host, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     let python = args.python(host);
-    terminal.say("recording two small programs …");
+    if launch::check_system().is_ok() {
+        terminal.say("recording two small programs …");
+    }
     let checks = doctor::examine(&python, host, env!("CARGO_PKG_VERSION"), TALK);
     let is_usable = doctor::is_usable(&checks);
     if args.json {

@@ -7,8 +7,6 @@ use crate::{ExitCode, Host};
 use launch::{
     CompletedRun, DEFAULT_FOLDER, Job, OutputFolder, ProgramOutput, RunFolder, command_text, nothing_recorded,
 };
-use std::os::unix::process::ExitStatusExt;
-use std::process::ExitStatus;
 
 /// A recording is of the whole program, unless something else is asked for.
 const ALL_STEPS: u32 = 0;
@@ -50,26 +48,20 @@ pub(crate) fn run(args: &RunArgs, host: &Host, terminal: &mut Terminal) -> anyho
         } else {
             terminal.failure(&failure)
         }
-        return Ok(code(done.status));
+        return Ok(done.exit_code());
     }
     terminal.say(&format!("recorded in {recording}"));
     // Under a launcher each rank has its own `oomph run`: rank 0 reports on itself, since the others may
     // still be writing.
     if launch::launcher_rank().is_some_and(|rank| rank != 0) {
-        return Ok(code(done.status));
+        return Ok(done.exit_code());
     }
     let inputs = done.ranks.iter().map(|rank| rank.snapshot.clone()).collect();
     let report = ReportArgs { inputs, json: args.json, ..ReportArgs::for_new_run() };
     if let Err(error) = report::run(&report, terminal) {
         terminal.failure(&Failure::from(error));
     }
-    Ok(code(done.status))
-}
-
-/// The exit code that a shell would give.
-fn code(status: ExitStatus) -> u8 {
-    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
-    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(2)
+    Ok(done.exit_code())
 }
 
 /// Runs a program to its end, or for as many steps as it says, and expects a recording.
