@@ -11,6 +11,11 @@ const LIBRARY: &str = "liboomph_emulator.so";
 fn main() -> io::Result<()> {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../emulator/Cargo.toml");
     println!("cargo:rerun-if-changed=build.rs");
+    // Symbols of the interpreter come from the process that loads the module. maturin tells the linker, too.
+    if env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "macos") {
+        println!("cargo:rustc-cdylib-link-arg=-undefined");
+        println!("cargo:rustc-cdylib-link-arg=dynamic_lookup");
+    }
     // It takes the place of NVIDIA's libraries for Linux with glibc; elsewhere the wheel has none.
     let has_cuda = env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "linux")
         && env::var("CARGO_CFG_TARGET_ENV").is_ok_and(|libc| libc == "gnu");

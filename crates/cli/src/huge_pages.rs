@@ -2,7 +2,8 @@
 //!
 //! A snapshot of half a million events fills 30 MB of tables, front to back. With pages of 4 KiB that
 //! is eight thousand page faults, a fifth of the time of `oomph report`; with pages of 2 MiB, a dozen.
-//! Linux gives huge pages on request (`madvise`); this allocator requests them for large allocations.
+//! Linux gives huge pages on request (`madvise`); this allocator requests them for large allocations. On
+//! other systems the system's own allocator takes its place.
 //!
 //! This is the only unsafe code of the workspace.
 
@@ -28,7 +29,6 @@ fn placed(layout: Layout) -> Layout {
 
 /// Requests huge pages; if the kernel declines, nothing changes.
 fn ask(start: *mut u8, layout: Layout) {
-    #[cfg(target_os = "linux")]
     if layout.size() >= MIN_TABLE_BYTES && !start.is_null() {
         // SAFETY: the range was just allocated, begins on a page boundary (`placed`) and lies within the
         // allocation; the advice changes how it is backed, never its contents.
@@ -36,8 +36,6 @@ fn ask(start: *mut u8, layout: Layout) {
             libc::madvise(start.cast(), placed(layout).size(), libc::MADV_HUGEPAGE);
         }
     }
-    #[cfg(not(target_os = "linux"))]
-    let _ = (start, layout);
 }
 
 // SAFETY: every call is passed on to `System` with `placed(layout)`, which depends on the layout alone and

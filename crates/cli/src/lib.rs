@@ -6,12 +6,16 @@
 pub mod api;
 mod args;
 mod commands;
+#[cfg(target_os = "linux")]
 mod huge_pages;
 mod terminal;
 mod words;
 
+#[cfg(target_os = "linux")]
 pub use huge_pages::HugePages;
 pub use launch::Host;
+#[cfg(not(target_os = "linux"))]
+pub use std::alloc::System as HugePages;
 pub use terminal::Failure;
 
 use args::Command;

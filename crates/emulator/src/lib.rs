@@ -12,6 +12,7 @@
 //! Copies from the host keep their values up to [`copies::MAX_KEPT_COPY_BYTES`]; memory that a kernel would
 //! have written reads as zero ([`values`]).
 
+#![cfg(target_os = "linux")] // empty elsewhere: it takes the place of libraries for Linux
 #![warn(missing_docs)]
 #![allow(unsafe_code)] // C code calls every function here, through pointers
 #![allow(non_snake_case)] // with the names that C code knows

@@ -1,11 +1,9 @@
 //! A connection to the live socket of one recorder. Its user may have put anything there, so answers are
 //! bounded and checked.
 
-use crate::sockets::Socket;
-use crate::untrusted::SocketFolder;
+use crate::system::{self, RecorderStream, Socket};
 use crate::wire::{RecorderRequest, RecorderState};
 use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 /// Longest answer, in bytes. A recorder's has at most 512 steps and 64 stacks: some hundred thousand bytes.
@@ -16,7 +14,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A connection to one recorder.
 pub(crate) struct RecorderConnection {
-    stream: BufReader<UnixStream>,
+    stream: BufReader<RecorderStream>,
     pid: u32,
     /// The part of an answer that has arrived.
     partial: Vec<u8>,
@@ -32,20 +30,10 @@ pub(crate) struct ReceivedState {
 impl RecorderConnection {
     /// Connects. `timeout` is how long [`RecorderConnection::send`] and [`RecorderConnection::receive`] wait.
     pub(crate) fn connect(socket: &Socket, timeout: Duration) -> io::Result<RecorderConnection> {
-        let folder = SocketFolder::open(&socket.folder)?;
-        if folder.owner() != socket.owner {
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the folder has another owner"));
-        }
-        let stream = folder.connect(&socket.name).inspect_err(|error| {
-            // Nobody listens any more: the process was killed.
-            if error.kind() == io::ErrorKind::ConnectionRefused {
-                folder.remove(&socket.name);
-            }
-        })?;
-        RecorderConnection::new(stream, socket.pid, timeout)
+        RecorderConnection::new(system::connect(socket)?, socket.pid, timeout)
     }
 
-    fn new(stream: UnixStream, pid: u32, timeout: Duration) -> io::Result<RecorderConnection> {
+    fn new(stream: RecorderStream, pid: u32, timeout: Duration) -> io::Result<RecorderConnection> {
         stream.set_read_timeout(Some(timeout))?;
         stream.set_write_timeout(Some(timeout))?;
         Ok(RecorderConnection {
@@ -108,7 +96,7 @@ mod tests {
 
     /// Returns what is received from a peer that sends this.
     fn received(sent: &[u8]) -> io::Result<Option<RecorderState>> {
-        let (ours, mut theirs) = UnixStream::pair().expect("a pair");
+        let (ours, mut theirs) = RecorderStream::pair().expect("a pair");
         std::thread::scope(|scope| {
             scope.spawn(move || theirs.write_all(sent));
             let mut connection = RecorderConnection::new(ours, 7, Duration::from_millis(200))?;

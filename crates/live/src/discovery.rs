@@ -1,6 +1,6 @@
 //! Finds recorders that have started, and gives each a thread, within limits per user and in total.
 
-use crate::sockets::{Finder, Socket};
+use crate::system::{Finder, Socket};
 use crate::watcher::{MAX_RECORDERS, MAX_RECORDERS_PER_USER, Shared, lock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -9,7 +9,8 @@
 //! use live::{MemorySplit, WatchSource, Watcher};
 //! use std::time::Duration;
 //!
-//! let watcher = Watcher::start(WatchSource::Process(std::process::id()), Duration::from_millis(200), false);
+//! let source = WatchSource::Process(std::process::id());
+//! let watcher = Watcher::start(source, Duration::from_millis(200), false)?;
 //! for (_, recorder) in watcher.recorders() {
 //!     for device in &recorder.state.devices {
 //!         let split = MemorySplit::new(&recorder.state, device);
@@ -17,6 +18,7 @@
 //!     }
 //! }
 //! assert!(watcher.recorders().is_empty(), "nothing records this process");
+//! # Ok::<(), failure::Failure>(())
 //! ```
 
 #![forbid(unsafe_code)]
@@ -28,10 +30,9 @@ mod driver;
 mod limits;
 mod polling;
 mod remote;
-mod sockets;
 mod split;
+mod system;
 mod timeline;
-mod untrusted;
 mod watched;
 mod watcher;
 mod wire;

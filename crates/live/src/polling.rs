@@ -3,7 +3,7 @@
 use crate::connection::{ReceivedState, RecorderConnection};
 use crate::driver::Driver;
 use crate::remote::{ExporterAddress, ExporterAnswer};
-use crate::sockets::Socket;
+use crate::system::Socket;
 use crate::watched::{WatchedRecorder, exit_of};
 use crate::watcher::{Shared, WatchSource, lock};
 use recording::Exit;
@@ -204,7 +204,7 @@ fn ancestors(pid: u32) -> impl Iterator<Item = u32> {
 mod tests {
     use super::*;
     use crate::RecorderState;
-    use crate::untrusted::tests::private_folder;
+    use crate::system::untrusted::tests::private_folder;
     use std::fs::Permissions;
     use std::io::{BufRead, BufReader, Write};
     use std::os::unix::fs::PermissionsExt;

@@ -2,8 +2,8 @@
 
 use crate::limits::shorten;
 use crate::split::MemorySplit;
+use crate::system::read_file;
 use crate::timeline::MemoryTimeline;
-use crate::untrusted::read_file;
 use crate::wire::{DeviceCounters, LiveFrame, LiveStep, RecorderRequest, RecorderState};
 use analysis::{Pace, Trail, is_user_file};
 use recording::{Exit, RunInfo};

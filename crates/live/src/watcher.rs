@@ -3,8 +3,10 @@
 
 use crate::driver::Gpu;
 use crate::remote::ExporterAddress;
+use crate::system;
 use crate::watched::WatchedRecorder;
 use analysis::words::counted;
+use failure::Failure;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,7 +59,11 @@ pub(crate) struct Shared {
 
 impl Watcher {
     /// Starts to poll every recorder at this interval; for the stacks of live blocks too, if they are wanted.
-    pub fn start(source: WatchSource, interval: Duration, wants_stacks: bool) -> Watcher {
+    /// Fails if this system cannot watch the source.
+    pub fn start(source: WatchSource, interval: Duration, wants_stacks: bool) -> Result<Watcher, Failure> {
+        if !matches!(source, WatchSource::Remote(_)) {
+            system::check()?;
+        }
         let source = match source {
             WatchSource::Folder(folder) => WatchSource::Folder(folder.canonicalize().unwrap_or(folder)),
             other => other,
@@ -69,7 +75,7 @@ impl Watcher {
             spawn(&shared, Shared::discover);
             spawn(&shared, |shared| shared.poll_driver());
         }
-        Watcher { shared }
+        Ok(Watcher { shared })
     }
 
     /// Returns every recorder with its name, including those whose process has ended.

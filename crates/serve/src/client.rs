@@ -5,6 +5,15 @@ use std::net::{IpAddr, SocketAddr};
 /// Bytes read of the kernel's list of connections.
 const MAX_LIST_BYTES: u64 = 64 << 20;
 
+/// Returns the id of the user of this process, where [`user_of`] can compare it; `None` on systems other than
+/// Linux.
+pub fn own_user() -> Option<u32> {
+    #[cfg(target_os = "linux")]
+    return Some(rustix::process::getuid().as_raw());
+    #[cfg(not(target_os = "linux"))]
+    None
+}
+
 /// Returns the id of the user who opened the client end of a loopback connection, from the kernel's list of
 /// connections; `None` where there is no such list, or the connection is not in it.
 pub fn user_of(client: SocketAddr, server: SocketAddr) -> Option<u32> {
@@ -35,7 +44,6 @@ fn written(address: SocketAddr) -> Option<String> {
 mod tests {
     use super::*;
     use std::net::{Ipv4Addr, TcpListener, TcpStream};
-    use std::os::unix::fs::MetadataExt;
 
     #[test]
     fn a_connection_has_the_user_who_opened_it() {
@@ -43,8 +51,8 @@ mod tests {
         let server = listener.local_addr().expect("an address");
         let _open = TcpStream::connect(server).expect("connected");
         let (_accepted, client) = listener.accept().expect("accepted");
-        let own = std::fs::metadata("/proc/self").expect("this process").uid();
-        assert_eq!(user_of(client, server), Some(own));
+        assert!(own_user().is_some());
+        assert_eq!(user_of(client, server), own_user());
         assert_eq!(user_of(client, SocketAddr::from(([127, 0, 0, 2], server.port()))), None);
     }
 

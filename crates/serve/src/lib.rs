@@ -27,11 +27,13 @@ mod connections;
 mod host;
 mod request;
 mod response;
+mod signals;
 mod token;
 
-pub use client::user_of;
+pub use client::{own_user, user_of};
 pub use connections::serve;
 pub use host::is_loopback;
 pub use request::Request;
 pub use response::Response;
-pub use token::Token;
+pub use signals::exit_on_signals;
+pub use token::{Token, others_can_read};

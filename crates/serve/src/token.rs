@@ -1,6 +1,7 @@
 //! Tokens that clients have to present.
 
 use std::io;
+use std::path::Path;
 
 /// A token that a client has to present.
 ///
@@ -35,6 +36,18 @@ impl Token {
     pub fn matches(&self, other: &str) -> bool {
         let differences = self.0.bytes().zip(other.bytes()).fold(0, |sum, (a, b)| sum | (a ^ b));
         self.0.len() == other.len() && differences == 0
+    }
+}
+
+/// Returns whether other users can read a file, by its Unix permissions; `false` on systems that have none.
+pub fn others_can_read(file: &Path) -> bool {
+    #[cfg(unix)]
+    return std::fs::metadata(file)
+        .is_ok_and(|meta| std::os::unix::fs::PermissionsExt::mode(&meta.permissions()) & 0o077 != 0);
+    #[cfg(not(unix))]
+    {
+        let _ = file;
+        false
     }
 }
 

@@ -21,6 +21,7 @@ pub mod details;
 pub mod keys;
 pub mod palette;
 pub mod screen;
+mod signals;
 pub mod state;
 pub mod timeline;
 pub mod verdict;

@@ -3,18 +3,16 @@
 use crate::details::Details;
 use crate::keys::{self, KeyAction};
 use crate::palette::Palette;
+use crate::signals;
 use crate::state::{WatchRow, WatchState};
 use crate::verdict::{GrowthVerdict, Tone, duration, process_status};
 use analysis::words::{grouped, printable, shortened};
 use live::Watcher;
 use ratatui::Frame;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
-use ratatui::crossterm::{cursor, execute, terminal};
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Wrap};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use snapshot::Bytes;
 use std::collections::BTreeMap;
 use std::io;
@@ -26,7 +24,7 @@ const FRAME_INTERVAL: Duration = Duration::from_millis(250);
 /// Draws the screen until the user quits. Restores the terminal afterwards, even after a panic or a signal.
 pub fn run(watcher: &Watcher, has_color: bool) -> anyhow::Result<()> {
     let mut terminal = ratatui::try_init()?;
-    exit_on_signals()?;
+    signals::exit_on_signals()?;
     let mut screen = Screen::new(watcher, has_color);
     let result = loop {
         screen.refresh();
@@ -43,23 +41,6 @@ pub fn run(watcher: &Watcher, has_color: bool) -> anyhow::Result<()> {
     };
     ratatui::try_restore()?;
     Ok(result?)
-}
-
-/// Exits on signals, from a thread of its own: when the terminal disappears, as with a broken connection,
-/// waiting for keys does not end.
-fn exit_on_signals() -> io::Result<()> {
-    let mut signals = Signals::new([SIGTERM, SIGHUP, SIGINT])?;
-    std::thread::spawn(move || {
-        if let Some(signal) = signals.forever().next() {
-            let _ = terminal::disable_raw_mode();
-            // Not through standard output, which the drawing thread has locked.
-            if let Ok(mut screen) = std::fs::File::options().write(true).open("/dev/tty") {
-                let _ = execute!(screen, terminal::LeaveAlternateScreen, cursor::Show);
-            }
-            std::process::exit(128 + signal);
-        }
-    });
-    Ok(())
 }
 
 fn wait_for_key() -> io::Result<Option<KeyAction>> {

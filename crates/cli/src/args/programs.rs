@@ -40,11 +40,15 @@ impl ProgramArgs {
     }
 }
 
+/// The interpreter in a virtual environment, and the one without any.
+const IN_ENVIRONMENT: &str = if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" };
+const DEFAULT_PYTHON: &str = if cfg!(windows) { "python" } else { "python3" };
+
 /// The interpreter of the active environment, or the one oomph is installed for, or python3.
 pub(super) fn python(host: &Host) -> PathBuf {
-    let active = std::env::var_os("VIRTUAL_ENV").map(|folder| PathBuf::from(folder).join("bin/python"));
+    let active = std::env::var_os("VIRTUAL_ENV").map(|folder| PathBuf::from(folder).join(IN_ENVIRONMENT));
     let active = active.filter(|path| path.exists());
-    active.or_else(|| host.python.clone()).unwrap_or_else(|| PathBuf::from("python3"))
+    active.or_else(|| host.python.clone()).unwrap_or_else(|| PathBuf::from(DEFAULT_PYTHON))
 }
 
 /// Whether these words are for the interpreter: `train.py …`, `-m MODULE …`, `- …`.

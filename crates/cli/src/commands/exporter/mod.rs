@@ -9,13 +9,9 @@ use exporter::exposition::{self, ExpositionFormat};
 use exporter::{metrics, routes};
 use live::{WatchSource, Watcher};
 use serve::Token;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,7 +24,7 @@ const FORGET_INTERVAL: Duration = Duration::from_secs(30);
 
 pub(crate) fn run(args: &ExporterArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     if args.once {
-        let watcher = begin();
+        let watcher = begin()?;
         watcher.notes().iter().for_each(|note| terminal.say(&format!("note: {note}")));
         let text = exposition::text(&metrics::families(&watcher), ExpositionFormat::Prometheus);
         terminal.out().write_all(text.as_bytes())?;
@@ -37,13 +33,9 @@ pub(crate) fn run(args: &ExporterArgs, terminal: &mut Terminal) -> anyhow::Resul
     let token = args.token_file.as_deref().map(|file| token(file, terminal)).transpose()?;
     let listener = listen(args.listen)?;
     let address = listener.local_addr()?;
-    for signal in [SIGINT, SIGTERM] {
-        let always = Arc::new(AtomicBool::new(true));
-        signal_hook::flag::register_conditional_shutdown(signal, 0, always)
-            .context("cannot listen for signals")?;
-    }
+    serve::exit_on_signals().context("cannot listen for signals")?;
     let access = Access { token, is_local: address.ip().is_loopback() };
-    let watcher = begin();
+    let watcher = begin()?;
     announce(address, &access, &watcher, terminal);
     thread::scope(|scope| {
         let forget = || {
@@ -66,15 +58,15 @@ pub(crate) fn run(args: &ExporterArgs, terminal: &mut Terminal) -> anyhow::Resul
 }
 
 /// Starts watching every recorder, and waits for the first answers.
-fn begin() -> Watcher {
-    let watcher = Watcher::start(WatchSource::All, POLL_INTERVAL, false);
+fn begin() -> anyhow::Result<Watcher> {
+    let watcher = Watcher::start(WatchSource::All, POLL_INTERVAL, false)?;
     let begun = Instant::now();
     while !(watcher.has_polled_recorders() && watcher.has_polled_driver())
         && begun.elapsed() < FIRST_ANSWER_TIMEOUT
     {
         thread::sleep(Duration::from_millis(5));
     }
-    watcher
+    Ok(watcher)
 }
 
 fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
@@ -106,7 +98,7 @@ fn token(file: &Path, terminal: &Terminal) -> anyhow::Result<Token> {
         let cause = "expected one word of visible ASCII characters".to_owned();
         return Err(fail(cause, "create one: `(umask 077; openssl rand -hex 32 > FILE)`").into());
     }
-    if std::fs::metadata(file).is_ok_and(|meta| meta.mode() & 0o077 != 0) {
+    if serve::others_can_read(file) {
         let name = shown_path(file);
         terminal.say(&format!("warning: other users can read the token in `{name}`; `chmod 600 {name}`"));
     }

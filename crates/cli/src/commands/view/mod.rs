@@ -98,17 +98,34 @@ fn host() -> Option<String> {
 /// Opens a browser, if this machine seems to have a screen; says whether it could.
 fn open(server: &Server) -> bool {
     let is_set = |name: &str| std::env::var_os(name).is_some();
-    let (is_mac, is_wsl) = (cfg!(target_os = "macos"), is_set("WSL_DISTRO_NAME"));
-    let opener = if is_mac { "open" } else { "xdg-open" };
-    let has_screen = is_mac || is_wsl || is_set("DISPLAY") || is_set("WAYLAND_DISPLAY");
-    let quiet = |command: &mut Command| {
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().is_ok()
+    let is_wsl = is_set("WSL_DISTRO_NAME");
+    let is_desktop = cfg!(any(windows, target_os = "macos")) || is_wsl;
+    // A Windows browser has no user ID in WSL.
+    let user = serve::own_user().filter(|_| !is_wsl);
+    let has_screen = is_desktop || is_set("DISPLAY") || is_set("WAYLAND_DISPLAY");
+    if !has_screen || (user.is_none() && !is_desktop) {
+        return false;
+    }
+    server.invite(user).is_ok_and(|address| start_browser(&address).is_ok())
+}
+
+/// Starts a browser. Every user of a Linux or macOS machine can read command lines, so an invitation is bound
+/// to a user on the one, and sent through a pipe on the other. On Windows only administrators can.
+fn start_browser(address: &str) -> io::Result<()> {
+    let (program, argument, script) = if cfg!(target_os = "macos") {
+        ("osascript", "-", format!("open location \"{address}\""))
+    } else if cfg!(windows) {
+        ("explorer", address, String::new())
+    } else {
+        ("xdg-open", address, String::new())
     };
-    // Not the address itself: every user can read the browser's command line. A Windows browser has no
-    // user ID here.
-    let user = (!is_mac && !is_wsl).then(|| rustix::process::getuid().as_raw());
-    let invitation = || server.invite(user);
-    has_screen && invitation().is_ok_and(|address| quiet(Command::new(opener).arg(address)))
+    let mut browser = Command::new(program)
+        .arg(argument)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    browser.stdin.take().map_or(Ok(()), |mut input| input.write_all(script.as_bytes()))
 }
 
 fn write(viewer: &Viewer<'_>, path: &Path, most: u64, terminal: &mut Terminal) -> anyhow::Result<()> {

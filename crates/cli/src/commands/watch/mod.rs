@@ -21,7 +21,7 @@ pub(crate) fn run(args: &WatchArgs, terminal: &mut Terminal) -> anyhow::Result<E
         Failure::new("the token cannot be read", Some(error.to_string()), Some("check --token-file"))
     })?;
     let is_screen = !args.json && !args.once && std::io::stdout().is_terminal();
-    let watcher = Watcher::start(source, args.interval, true);
+    let watcher = Watcher::start(source, args.interval, true)?;
     wait_for_first(&watcher, args.target.is_some());
     if let (Some(target), true) = (&args.target, watcher.recorders().is_empty()) {
         return Err(nothing_to_watch(target, &watcher).into());

@@ -3,7 +3,8 @@
 //! The folder depends on the environment, and a watcher may run in another session. So the kernel's list is
 //! read as well: it has every recorder of the machine, and root need not look into the folders of users.
 
-use crate::untrusted::SocketFolder;
+use super::untrusted::SocketFolder;
+use crate::system::Socket;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -22,23 +23,6 @@ const MAX_LIST_BYTES: u64 = 32 << 20;
 const MAX_DESCRIPTORS: usize = 16_384;
 /// Flag of a socket that accepts connections, in the kernel's list.
 const ACCEPTS_FLAG: u32 = 1 << 16;
-
-/// The live socket of a recorder, as far as it is known without touching a file of its user.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Socket {
-    pub(crate) folder: PathBuf,
-    pub(crate) name: String,
-    /// User that it belongs to.
-    pub(crate) owner: u32,
-    /// Process that listens, by the name of the socket.
-    pub(crate) pid: u32,
-}
-
-impl Socket {
-    pub(crate) fn path(&self) -> PathBuf {
-        self.folder.join(&self.name)
-    }
-}
 
 /// Returns the folders for live sockets of this user; a recorder uses the first that it can.
 pub(crate) fn folders() -> Vec<PathBuf> {
@@ -181,7 +165,7 @@ mod tests {
 
     #[test]
     fn the_folders_are_those_of_the_recorder() {
-        let cases: Vec<Case> = serde_json::from_str(include_str!("../folders.json")).expect("readable");
+        let cases: Vec<Case> = serde_json::from_str(include_str!("../../../folders.json")).expect("readable");
         for Case { env, host, folders } in cases {
             let variable = |name: &str| env.get(name).map(OsString::from);
             let found = folders_for(variable, variable("HOME").map(PathBuf::from), &host);
