@@ -99,6 +99,7 @@ impl Names {
     /// Returns a path with numbers in place of its folders and its file. A file of a public package or of
     /// Python's library keeps its path inside of that.
     pub fn path(&mut self, path: &str) -> String {
+        let path = &*with_slashes(path);
         if let Some(public) = public_part(path) {
             return public;
         }
@@ -155,7 +156,7 @@ impl Names {
 
 impl Renamer for Names {
     fn frame(&mut self, file: &str, function: &str) -> (String, String) {
-        let is_public = public_part(file).is_some() || is_of_pytorch(function);
+        let is_public = public_part(&with_slashes(file)).is_some() || is_of_pytorch(function);
         let function = if is_public { function.to_owned() } else { self.function(function) };
         (self.path(file), function)
     }
@@ -177,6 +178,11 @@ fn is_of_pytorch(function: &str) -> bool {
 /// A folder that tells installed code from the user's own.
 fn is_install_folder(folder: &str) -> bool {
     ["site-packages", "dist-packages", "lib"].contains(&folder) || folder.starts_with("python3.")
+}
+
+/// Returns a path of Windows with the separators of other systems.
+fn with_slashes(path: &str) -> String {
+    path.replace('\\', "/")
 }
 
 /// Returns the part of a path that says nothing about the user: an installed public package, or Python's
@@ -223,6 +229,7 @@ mod tests {
                 "run",
                 "/folder4/lib/python3.12/site-packages/folder5/file3.py function2",
             ),
+            (r"C:\py\Lib\site-packages\torch\_ops.py", "run", "/site-packages/torch/_ops.py run"),
             ("??", "at::empty_cuda", "?? at::empty_cuda"),
             ("??", "acme::kernel", "?? function3"),
             ("<frozen runpy>", "_run_code", "<frozen runpy> function4"),

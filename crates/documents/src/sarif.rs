@@ -90,7 +90,12 @@ const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.')
 /// A path as a URI reference; relative paths stay relative.
 fn uri(path: &str) -> String {
     let path = path.replace('\\', "/");
-    let scheme = if path.starts_with('/') { "file://" } else { "" };
+    let has_drive = path.get(1..3) == Some(":/");
+    let scheme = match (path.starts_with('/'), has_drive) {
+        (true, _) => "file://",
+        (_, true) => "file:///",
+        _ => "",
+    };
     format!("{scheme}{}", utf8_percent_encode(&path, PATH))
 }
 
@@ -102,5 +107,7 @@ mod tests {
     fn paths_are_references() {
         assert_eq!(uri("src/my model/é.py"), "src/my%20model/%C3%A9.py");
         assert_eq!(uri("/src/a#b.py"), "file:///src/a%23b.py");
+        assert_eq!(uri(r"src\a.py"), "src/a.py");
+        assert_eq!(uri(r"C:\src\a.py"), "file:///C%3A/src/a.py");
     }
 }

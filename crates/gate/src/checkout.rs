@@ -35,7 +35,7 @@ impl Checkout {
         if let Ok(inside) = path.strip_prefix(&self.root)
             && path.is_file()
         {
-            return inside.to_string_lossy().into_owned();
+            return inside.to_string_lossy().replace('\\', "/");
         }
         // Recorded in another checkout: the longest end of its path that exists here, otherwise its name.
         let parts: Vec<&str> = path.components().filter_map(normal).collect();

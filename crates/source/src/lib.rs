@@ -49,7 +49,7 @@ pub fn shortened_line(text: &str) -> String {
 fn open(path: &str) -> Option<impl BufRead> {
     let is_python = std::path::Path::new(path).extension().is_some_and(|ending| ending == "py");
     // On some systems such a path names another machine.
-    let is_remote = path.starts_with("//") || path.starts_with("\\\\");
+    let is_remote = path.chars().take_while(|letter| matches!(letter, '/' | '\\')).count() > 1;
     if !is_python || is_remote {
         return None;
     }
@@ -77,6 +77,7 @@ mod tests {
         assert_eq!((line(&script, 3), line(&script, 0)), (None, None));
         assert_eq!(line(&write("notes.txt"), 1), None);
         assert_eq!(line(&format!("/{script}"), 1), None);
+        assert_eq!(line(&format!(r"\{script}"), 1), None);
         assert_eq!(line(folder.path().to_str().expect("a path"), 1), None);
     }
 }

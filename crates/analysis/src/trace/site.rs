@@ -97,7 +97,7 @@ pub fn in_package(file: &str) -> Option<&str> {
 }
 
 /// Folders that packages are installed in.
-const INSTALLED: [&str; 2] = ["/site-packages/", "/dist-packages/"];
+const INSTALLED: [&str; 3] = ["/site-packages/", "/dist-packages/", r"\site-packages\"];
 
 /// Packages of torch and of ours, for installations outside `site-packages` (a source checkout, a zip, a
 /// container).

@@ -12,9 +12,9 @@ fn escaped(text: &str) -> String {
     text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
 }
 
-/// What would end a property, as well.
+/// What would end a property, as well; files are named as git names them.
 fn property(text: &str) -> String {
-    escaped(text).replace(':', "%3A").replace(',', "%2C")
+    escaped(text).replace(std::path::MAIN_SEPARATOR, "/").replace(':', "%3A").replace(',', "%2C")
 }
 
 #[cfg(test)]
