@@ -39,6 +39,7 @@ lint: python-env page-env ## formatting, lints and types, as the gate checks the
 	cargo fmt --all --check
 	cd web && npx --no-install biome ci .
 	cargo clippy --workspace --all-targets -- -D warnings
+	$(VENV)/bin/python tests/other_systems.py
 	$(VENV)/bin/python -m ruff format --quiet --check .
 	$(VENV)/bin/python -m ruff check --quiet .
 	$(VENV)/bin/python -m mypy python/oomph
