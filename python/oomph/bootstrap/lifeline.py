@@ -7,9 +7,10 @@ needed, the death of a thread or of a parent does not matter, and a process that
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import signal
+
+from ..interpreter.system import after_fork
 
 _F_SETSIG = 10
 """Of Linux, which is not in `fcntl` before Python 3.14."""
@@ -20,11 +21,13 @@ _descriptor: int | None = None
 def hold(path: str) -> None:
     """Binds this process, and those that it forks, to the process that holds the other end."""
     _bind(path)
-    os.register_at_fork(after_in_child=lambda: _bind(path))
+    after_fork(lambda: _bind(path))
 
 
 def _bind(path: str) -> None:
     global _descriptor
+    import fcntl  # not on Windows, where no process is bound
+
     with contextlib.suppress(Exception):
         if _descriptor is not None:
             # A forked process shares the open file of its parent, and the system signals only one of them.

@@ -63,7 +63,7 @@ def _append(path: str | None, text: str) -> None:
     try:
         # One write: processes of a run append to one file.
         line = " ".join(text.split("\n")).encode("utf-8", "replace") + b"\n"
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             os.write(descriptor, line)
         finally:

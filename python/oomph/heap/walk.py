@@ -17,6 +17,7 @@ import torch
 
 from ..interpreter.errors import keep
 from ..interpreter.pause import undisturbed
+from ..interpreter.system import IS_LINUX
 from . import arrays, attributes, autograd, frames, node_hooks, reach, saved, storages
 from . import roots as roots_of
 from .references import Name, References, type_name
@@ -42,6 +43,8 @@ def prepare() -> None:
 
 def walk() -> dict[str, Any]:
     """The graph of this process."""
+    if not IS_LINUX:
+        raise OSError("what holds tensors is known on Linux only: the walk reads memory whose layout differs elsewhere")
     prepare()
     # The program's own modes and subclasses of tensors have no part in it.
     with undisturbed(_MAX_PAUSE_SECONDS), torch.no_grad():  # noqa: SIM117

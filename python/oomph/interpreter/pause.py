@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
-import os
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from .system import after_fork
 
 _lock = threading.Lock()
 _users = 0
@@ -50,4 +51,4 @@ def _forked() -> None:
             gc.enable()
 
 
-os.register_at_fork(after_in_child=_forked)
+after_fork(_forked)

@@ -18,8 +18,10 @@ def start(function: Callable[..., object], *args: Any) -> None:
             return  # each of them reports its own failures; what is left comes from an interpreter that shuts down
 
     # A signal that the program has blocked in all its threads, to wait for it, must not find ours, which inherits the mask.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    has_masks = hasattr(signal, "pthread_sigmask")  # not on Windows
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()) if has_masks else set()
     try:
         _thread.start_new_thread(run, ())
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if has_masks:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)

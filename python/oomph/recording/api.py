@@ -10,6 +10,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from ..interpreter.system import IS_LINUX
 from .alarm import Leak
 from .history import MAX_EVENTS
 from .messages import say, words
@@ -95,14 +96,17 @@ class Recording:
         from .recorder import Options, Recorder
         from .start import history
 
+        has_holders = self._holders and IS_LINUX
+        if self._holders and not has_holders:
+            say("what holds tensors is not recorded: it is known on Linux only")
         options = Options(
             self.path,
             tracks_modules=self._modules,
             has_labels=self._labels,
-            has_heap=self._holders,
+            has_heap=has_holders,
             has_own_steps=self._own_steps,
             has_all_stacks=self._detail == "full",
-            is_live=self._live,
+            is_live=self._live and IS_LINUX,
         )
         chosen = history(self._device, self._max_events or MAX_EVENTS)
         return Recorder(options, chosen, alarm=_alarm)
@@ -174,7 +178,7 @@ def record(
     tensors. With `own_steps` only `step()` ends a step, also before its first call. `live` lets `oomph watch` and
     `oomph exporter` of the same user see the run. `device` is `cuda`, `cpu` or `auto`. `detail="full"` records stacks and
     modules also in steps that repeat the previous ones; otherwise the report shows these with the lines of the step that
-    they repeat.
+    they repeat. `holders` and `live` have an effect on Linux only.
 
     When memory grows step after step, that is reported once per device, and a recording is written. Then `on_leak` is called
     with an `oomph.Leak`, or is run if it is a shell command, and with `raise_on_leak` the step raises `oomph.MemoryGrows`.

@@ -9,7 +9,6 @@ dispatch modes, and the one that shows the memory.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import torch
 
 from ..interpreter.errors import keep
+from ..interpreter.system import after_fork
 from .alive import alive
 from .cpu_mode import CpuMode
 from .cpu_storages import Storages
@@ -163,7 +163,7 @@ def _install_hooks() -> None:
         for history in list(_running):
             history.abandon()
 
-    os.register_at_fork(after_in_child=after_in_child)
+    after_fork(after_in_child)
 
     # It is not an operator, so no dispatch mode sees it; FSDP frees its parameters with it.
     storage_class: Any = torch.UntypedStorage

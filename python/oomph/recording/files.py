@@ -13,11 +13,13 @@ from typing import Any, BinaryIO
 
 import torch
 
+from ..interpreter.system import NO_LINKS, NO_WAITING, is_running
+
 _FLUSH_INTERVAL_SECONDS = 0.5
 """How long a step may wait until it is in the file, which watchers read while the run goes on."""
 
 
-_CAREFUL = os.O_NOFOLLOW | os.O_NONBLOCK
+_CAREFUL = NO_LINKS | NO_WAITING
 _ENDINGS = ("pickle", "labels", "heap", "growing.heap", "steps.jsonl", "ask")
 """Of a rank's files, besides its summary (`json`)."""
 
@@ -162,17 +164,15 @@ def _is_in_use(path: str) -> bool:
         if found.get("ended") != "running" or found.get("pid") == os.getpid():
             return False
         if found.get("host") == socket.gethostname():
-            os.kill(found["pid"], 0)
-    except PermissionError:
-        return True
-    except (OSError, KeyError, TypeError, OverflowError):
+            return is_running(found["pid"])
+    except (KeyError, TypeError, OverflowError):
         return False
     return True
 
 
 def _private(path: str, flags: int) -> int:
     """For the owner's eyes alone, whatever the program's umask: names of files and command lines are in it."""
-    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+    return os.open(path, flags | NO_LINKS, 0o600)
 
 
 def _replace(path: str, write: Callable[[BinaryIO], object]) -> None:

@@ -33,7 +33,7 @@ Question = dict[str, Any]
 
 
 def folders(environ: Mapping[str, str], host: str) -> list[str]:
-    """Folders to listen in, best first. `crates/live/src/sockets.rs` has the same rule; `crates/live/folders.json` tests both."""
+    """Folders to listen in, best first. `folders` in `crates/live` has the same rule; `crates/live/folders.json` tests both."""
     if named := environ.get(FOLDER_VARIABLE):
         return [named]
     # Homes are shared between machines, sockets are not.

@@ -21,6 +21,7 @@ import torch
 from ..heap import walk as heap
 from ..interpreter.errors import keep
 from ..interpreter.pause import undisturbed
+from ..interpreter.system import after_fork
 from .alarm import Leak, MemoryGrows, parse_request
 from .compiled import Compiled
 from .facts import meta, pinned
@@ -584,5 +585,5 @@ def _after_multiprocessing(*_: object) -> None:
         recorder._write_at_exit()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+after_fork(_after_fork)
 register_after_fork(_after_multiprocessing, _after_multiprocessing)

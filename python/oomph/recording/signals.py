@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 from ..interpreter import threads
 from ..interpreter.pipes import Pipe
+from ..interpreter.system import after_fork
 
 _EXIT_TIMEOUT_SECONDS = 2.0
 """Time for a dump before the process exits: `docker stop` allows ten seconds, and the program needs some of them."""
@@ -35,6 +36,9 @@ class Signals:
         self._pipes: dict[signal.Signals, Pipe] = {}
 
     def install(self) -> None:
+        # Windows has neither these signals nor handlers for them.
+        if not hasattr(faulthandler, "register"):
+            return
         for number, listen in ((signal.SIGUSR1, self._dump_when_asked), (signal.SIGTERM, self._end_when_asked)):
             if not _is_default(number):
                 continue
@@ -133,4 +137,4 @@ def _leave_to_child() -> None:
         signals.remove(is_forked=True)
 
 
-os.register_at_fork(after_in_child=_leave_to_child)
+after_fork(_leave_to_child)

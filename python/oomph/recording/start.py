@@ -28,6 +28,9 @@ def has_gpu() -> bool:
         return os.path.exists("/dev/kfd")
     if torch.version.cuda is None:
         return False
+    # Where no process is forked, CUDA can be asked.
+    if not hasattr(os, "fork"):
+        return torch.cuda.is_available()
     # Nor NVML, which starts a thread: a program that forks first would be warned about it.
     devices = os.environ.get("CUDA_VISIBLE_DEVICES")
     is_hidden = devices is not None and devices.strip() in ("", "-1")
