@@ -75,6 +75,9 @@ pub struct HolderDescription {
 
 type Roots = [(u32, Root)];
 
+/// Most tensors that a state carried from step to step consists of.
+const MAX_PARTS_OF_STATE: usize = 4;
+
 impl AnalyzedHeap {
     /// Describes a holder.
     pub fn describe(&self, holder: &Holder) -> HolderDescription {
@@ -115,6 +118,15 @@ impl AnalyzedHeap {
         (vec![(nodes[innermost], frame)], Path { root: 0, edges: path.edges[innermost..].to_vec() })
     }
 
+    /// Whether an object is a tensor, or a tuple of a few, as the state of an LSTM is.
+    fn is_state(&self, node: u32) -> bool {
+        let parts = || self.heap.references(node).map(|(_, part)| part);
+        self.is_tensor(node)
+            || self.heap.class(node) == "tuple"
+                && parts().count() <= MAX_PARTS_OF_STATE
+                && parts().all(|part| self.is_tensor(part))
+    }
+
     /// Judges by the path how a holder came to hold memory; the first kind that applies wins.
     pub(crate) fn holder_kind(&self, holder: u32, roots: &Roots, example: &Path) -> HolderKind {
         let nodes = example.nodes(&self.heap, roots);
@@ -142,6 +154,9 @@ impl AnalyzedHeap {
         };
         if (0..example.edges.len()).any(through_context) {
             HolderKind::Context
+        } else if *root == Root::Garbage && is_error {
+            // A stored exception refers to itself through the frames of its traceback.
+            HolderKind::Exception
         } else if *root == Root::Garbage {
             HolderKind::Cycle
         } else if module == "sys" && first.starts_with("last_") {
@@ -164,7 +179,7 @@ impl AnalyzedHeap {
             HolderKind::Closure
         } else if *root == Root::Outside {
             HolderKind::Outside
-        } else if self.is_tensor(holder) && nodes.iter().any(|&node| self.is_history(node)) {
+        } else if self.is_state(holder) && nodes.iter().any(|&node| self.is_history(node)) {
             HolderKind::Chain
         } else if is_container(class) {
             HolderKind::Container

@@ -64,7 +64,8 @@ fn start(heap: &Heap, node: u32, root: &Root) -> String {
     match root {
         Root::Module { name, .. } => name.clone(),
         Root::Frame { thread, .. } => {
-            let thread = if thread.is_empty() { String::new() } else { format!("thread {thread}, ") };
+            let is_usual = thread.is_empty() || thread == "MainThread";
+            let thread = if is_usual { String::new() } else { format!("thread {thread}, ") };
             format!("{thread}frame {}", short(heap.text(node)))
         }
         Root::Recorder => "oomph's recorder".to_owned(),

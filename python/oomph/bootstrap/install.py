@@ -70,7 +70,8 @@ class RecordedProcess:
             has_all_stacks=is_prediction or settings.detail == "full",
             is_live=settings.is_live,
         )
-        self.recorder = Recorder(options, chosen, after_step=self._after_step, more=self._more, problem=settings.report_problem)
+        after_step = None if settings.steps == 0 else self._after_step
+        self.recorder = Recorder(options, chosen, after_step=after_step, more=self._more, problem=settings.report_problem)
         self.recorder.on_leak.append(OnLeak(raises=settings.raise_on_leak))
         self.loops: Loops | None = None
         self.leaving = Leaving(settings.report_problem)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+from collections import deque
 from collections.abc import Iterable, Iterator
 from types import FrameType, FunctionType, MethodType
 from typing import Any
@@ -382,6 +383,8 @@ def _text(thing: Any) -> str:
         except Exception as error:
             keep(error)
             return ""
+    if kind is deque and thing.maxlen is not None:
+        return f"maxlen={thing.maxlen}"
     if kind is FrameType:
         return f"{thing.f_code.co_name} ({thing.f_code.co_filename}:{thing.f_lineno})"
     if kind is FunctionType:

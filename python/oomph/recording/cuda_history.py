@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 
+from ..interpreter.dynamo import never_traced
 from ..interpreter.errors import keep
 from . import symbols
 from .history import LiveStack
@@ -36,6 +38,7 @@ class _Functions(NamedTuple):
     """PyTorch's own."""
 
     record: Callable[..., Any]
+    empty_cache: Callable[..., Any]
     set_metadata: Callable[..., Any] | None
 
 
@@ -51,8 +54,10 @@ class CudaHistory:
         self.has_own_frames = False
         self._pytorchs: _Functions | None = None
         self._record_memory_history: Callable[..., Any] = _not_there
+        self._empty_cache: Callable[..., Any] = _not_there
         self._set_memory_metadata: Callable[..., Any] = _not_there
         """Ours, in the place of PyTorch's."""
+        self._has_stacks = True
         self._asked: dict[str, Any] | None = None
         """The program's own recording, as it has asked for it."""
         self._devices: list[int] = []
@@ -101,6 +106,8 @@ class CudaHistory:
         memory: Any = torch.cuda.memory
         if memory._record_memory_history is self._record_memory_history:
             memory._record_memory_history = functions.record
+        if torch._C._cuda_emptyCache is self._empty_cache:
+            torch._C._cuda_emptyCache = functions.empty_cache
         if functions.set_metadata is not None and memory._set_memory_metadata is self._set_memory_metadata:
             memory._set_memory_metadata = functions.set_metadata
 
@@ -109,7 +116,9 @@ class CudaHistory:
         memory: Any = torch.cuda.memory
         has_metadata = self.mark is not _not_there
         pytorchs = self._pytorchs = _Functions(
-            memory._record_memory_history, memory._set_memory_metadata if has_metadata else None
+            memory._record_memory_history,
+            torch._C._cuda_emptyCache,
+            memory._set_memory_metadata if has_metadata else None,
         )
         history, pid, getpid = self, os.getpid(), os.getpid
 
@@ -121,6 +130,15 @@ class CudaHistory:
             return history._asked_by_program(pytorchs.record, args, kwargs)
 
         memory._record_memory_history = self._record_memory_history = record
+
+        @never_traced
+        def empty_cache(*args: Any, **kwargs: Any) -> Any:
+            if history._pytorchs is None or getpid() != pid:
+                return pytorchs.empty_cache(*args, **kwargs)
+            with history._frees_with_stacks():
+                return pytorchs.empty_cache(*args, **kwargs)
+
+        torch._C._cuda_emptyCache = self._empty_cache = empty_cache
         pytorchs_metadata = pytorchs.set_metadata
         if pytorchs_metadata is None:
             return
@@ -158,10 +176,34 @@ class CudaHistory:
 
     def record_stacks(self, *, wanted: bool) -> bool:
         if self._pytorchs is not None and self.is_on and self._asked is None:
-            context = _CONTEXT if wanted else {"context": None, "stacks": "python"}
-            self._pytorchs.record(enabled="all", **context, max_entries=self.max_events)
+            self._has_stacks = wanted
+            self._record("alloc" if wanted else None)
             return wanted
         return True
+
+    def _record(self, context: str | None) -> None:
+        if self._pytorchs is not None:
+            self._pytorchs.record(enabled="all", context=context, stacks="python", max_entries=self.max_events)
+
+    @contextmanager
+    def _frees_with_stacks(self) -> Iterator[None]:
+        """Which line returns memory to the device: here no exception is on its way."""
+        changes = self.is_on and self._asked is None
+        try:
+            if changes:
+                self.has_own_frames = True
+                self._record("all")
+        except Exception as error:
+            keep(error)
+            changes = False
+        try:
+            yield
+        finally:
+            if changes:
+                try:
+                    self._record("alloc" if self._has_stacks else None)
+                except Exception as error:
+                    keep(error)
 
     def live_snapshot(self) -> dict[str, Any]:
         """Without the events: a fraction of the time."""

@@ -51,13 +51,16 @@ class Files:
 
     def add_step(self, row: dict[str, Any]) -> str | None:
         """Flushes the file now and then; returns the reason if a dump is requested from outside."""
-        self._steps.append(json.dumps(row, separators=(",", ":")) + "\n")
+        self.add_earlier_step(row)
         now = time.monotonic()
         if now - self._flushed_at < _FLUSH_INTERVAL_SECONDS:
             return None
         self._flushed_at = now
         self.flush_steps()
         return self._asked()
+
+    def add_earlier_step(self, row: dict[str, Any]) -> None:
+        self._steps.append(json.dumps(row, separators=(",", ":")) + "\n")
 
     def _asked(self) -> str | None:
         """Reason for a dump that another process requests, by leaving a file."""

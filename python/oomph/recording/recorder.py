@@ -317,7 +317,7 @@ class Recorder:
             rows = self.history.counters()
             if not rows:
                 return
-            self._count_repeated(are_alike=self._pace.repeated(rows, len(self._uncounted) + 1))
+            found = self._count_repeated(are_alike=self._pace.repeated(rows, len(self._uncounted) + 1))
             self.count += 1
             self._counted_us = now_us
             self._prepare()
@@ -340,7 +340,9 @@ class Recorder:
                 is_written = self._write(reason, "running")
             if self.options.has_heap and self._growth.is_worth_a_look(rows):
                 self._part(self._write_growing)
-            if self._alarm is not None and (found := self._alarm(rows, self.files)):
+            if self._alarm is not None:
+                found += self._alarm(rows, self.files)
+            if found:
                 for leak in found:
                     say(f"{leak.message}; a recording so far goes to {self.files.folder}")
                 is_written = self._write("alarm", "running")
@@ -358,22 +360,24 @@ class Recorder:
             not self._has_stacks
             and len(self._uncounted) < _MAX_UNCOUNTED_STEPS
             and now_us - self._counted_us < _MAX_UNCOUNTED_US
-            and self._alarm is None
             and self._after_step is None
-            and not self.on_leak
         )
 
-    def _count_repeated(self, *, are_alike: bool) -> None:
+    def _count_repeated(self, *, are_alike: bool) -> list[Leak]:
         """Writes down the steps whose counters were not read. If they were not alike, only when they ended is known."""
         uncounted, self._uncounted = self._uncounted, []
         before = self.count - len(uncounted)
+        leaks: list[Leak] = []
         for steps, time_us in enumerate(uncounted, 1):
             counts = self._pace.allocations_after(steps) if are_alike else []
             devices = [{**row, "allocations": count} for row, count in zip(self._last_rows, counts)]
             self._live.step_ended(before + steps, time_us, devices or self._last_rows)
-            self._add_step({"step": before + steps, "time_us": time_us, "stacks": False, "devices": devices})
+            if self._alarm is not None:
+                leaks += self._alarm(self._last_rows, self.files)
+            self.files.add_earlier_step({"step": before + steps, "time_us": time_us, "stacks": False, "devices": devices})
         if uncounted and are_alike:
             self._pace.count(len(uncounted))
+        return leaks
 
     def _count_so_far(self) -> None:
         """In the middle of a step: the steps before it were alike if there have been as many allocations."""

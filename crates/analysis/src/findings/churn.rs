@@ -1,6 +1,7 @@
 //! Memory that goes back to the device and is taken again, step after step.
 
 use super::finding::{EvidenceValue, Finding, FindingKind, Severity};
+use super::fragmentation::roomy_card;
 use super::line::NamedSite;
 use super::retries::retries;
 use crate::run::model::RunModel;
@@ -48,6 +49,8 @@ pub(super) struct ChurnFacts {
     has_max_split: bool,
     /// Retried calls of `cudaMalloc`, where the trace shows them.
     retries: Option<u64>,
+    /// Whether the device could hold twice what was reserved.
+    has_ample_room: bool,
 }
 
 /// The calls after the warm-up.
@@ -65,6 +68,8 @@ struct Calls {
     streams: FxHashSet<u64>,
     /// Steps that returned memory, ascending.
     returning: Vec<usize>,
+    /// Segments that a library returned by `empty_cache()`.
+    by_library: u64,
 }
 
 /// The facts, if the steady state calls `cudaMalloc` and `cudaFree`.
@@ -97,6 +102,7 @@ pub(super) fn measure(model: &RunModel<'_>) -> Option<ChurnFacts> {
         bytes_per_step: Bytes(calls.bytes.0 / later_steps.max(1) as u64),
         has_max_split: snapshot.settings.max_split.is_some(),
         retries: retries(model.device),
+        has_ample_room: roomy_card(model).is_some(),
         calls,
     })
 }
@@ -107,6 +113,7 @@ fn calls(model: &RunModel<'_>, events: &[SegmentEvent]) -> Calls {
     // A flush returns many segments at once, for one reason.
     let mut last: Option<(usize, ReleaseReason)> = None;
     let trials = model.cudnn_trials();
+    let has_ample_room = roomy_card(model).is_some();
     for event in events {
         let Some(step) = device.steps.of_event(event.event) else { continue };
         if event.reserves {
@@ -128,11 +135,14 @@ fn calls(model: &RunModel<'_>, events: &[SegmentEvent]) -> Calls {
             _ if role.empty_cache => ReleaseReason::EmptyCache,
             _ if trials.binary_search(&event.event).is_ok() => ReleaseReason::Trial,
             _ if snapshot.settings.gc_threshold > 0.0 => ReleaseReason::Collection,
+            // A flush makes room for a request that does not fit otherwise.
+            _ if has_ample_room => ReleaseReason::Unknown,
             _ if stack == StackId::EMPTY => ReleaseReason::Unknown,
             _ => ReleaseReason::Retry,
         };
         last = Some((event.event, reason));
         calls.frees += 1;
+        calls.by_library += u64::from(role.empty_cache && is_called_by_library(model, stack));
         calls.returning.push(step);
         *calls.reasons.entry(reason).or_default() += 1;
         let line = model.frame_of(stack);
@@ -142,6 +152,15 @@ fn calls(model: &RunModel<'_>, events: &[SegmentEvent]) -> Calls {
     }
     calls.returning.dedup();
     calls
+}
+
+/// Whether the function that calls `empty_cache()` is a library's.
+fn is_called_by_library(model: &RunModel<'_>, stack: StackId) -> bool {
+    let (snapshot, sites) = (model.device.snapshot, &model.device.sites);
+    let function = |&frame: &FrameId| snapshot.strings.get(snapshot.stacks.frame(frame).function);
+    let mut callers =
+        snapshot.stacks.frames(stack).iter().skip_while(|frame| function(frame) != "empty_cache");
+    callers.find(|frame| function(frame) != "empty_cache").is_some_and(|&frame| !sites.is_user(frame))
 }
 
 /// Microseconds that passed around segment events after `first`, and in all.
@@ -213,13 +232,19 @@ fn why(facts: &ChurnFacts) -> String {
         ReleaseReason::Retry => {
             "the device or the limit is full, so the cache is flushed to make room".to_owned()
         }
-        ReleaseReason::Unknown => "the reason is unknown, since no stacks were recorded".to_owned(),
+        ReleaseReason::Unknown => "what returned the memory was not recorded".to_owned(),
     }
 }
 
 fn fix(facts: &ChurnFacts) -> String {
     let line = facts.line.or("a line that was not recorded");
     let fix = match facts.reason {
+        ReleaseReason::EmptyCache if 2 * facts.calls.by_library > facts.calls.frees => {
+            return format!(
+                "a library calls `empty_cache()` below {line}: look for its setting (transformers: \
+                 `torch_empty_cache_steps`), or leave it, if the time does not matter"
+            );
+        }
         ReleaseReason::EmptyCache => {
             return format!(
                 "remove `empty_cache()` at {line}: PyTorch reuses its cache by itself, and returning it \
@@ -239,6 +264,10 @@ fn fix(facts: &ChurnFacts) -> String {
         ReleaseReason::Retry | ReleaseReason::Unknown if facts.calls.streams.len() > 1 => {
             "run the work on one stream: streams cannot use each other's cached memory, so each flushes the \
              other's"
+        }
+        ReleaseReason::Unknown if facts.has_ample_room => {
+            "look for `torch.cuda.empty_cache()`, of the program or of a library: the device had room, so nothing \
+             else returns memory"
         }
         ReleaseReason::Retry | ReleaseReason::Unknown => {
             "set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`, keep shapes equal from step to step, or \

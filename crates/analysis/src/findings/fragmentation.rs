@@ -118,7 +118,7 @@ pub(super) fn measure(model: &RunModel<'_>) -> Option<FragmentationFacts> {
 }
 
 /// The card, if most of it was never reserved and no allocation failed.
-fn roomy_card(model: &RunModel<'_>) -> Option<Bytes> {
+pub(super) fn roomy_card(model: &RunModel<'_>) -> Option<Bytes> {
     let history = &model.device.history;
     let size = model.device.recording.gpu(history.device)?.usable()?;
     let is_roomy = share(history.reserved_peak.bytes, size) < MAX_HARMLESS_SHARE;

@@ -9,6 +9,7 @@ use crate::run::holders::Held;
 use crate::run::model::RunModel;
 use crate::trace::modules::ModuleId;
 use crate::words::{counted, grouped, listed, percent, share};
+use heap::HolderKind;
 use recording::{GpuInfo, Label};
 use rustc_hash::FxHashMap;
 use snapshot::{Bytes, FrameId, StackId};
@@ -25,6 +26,8 @@ const HIGH_STEPS_LEFT: f64 = 10_000.0;
 const LOW_STEPS_LEFT: f64 = 1_000_000.0;
 /// Memory sizes that GPUs are sold with, in GiB, ascending.
 pub const CARD_SIZES_GIB: [u64; 12] = [8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 141, 192];
+/// Share of the steps from which a leak is one of every step: rounding hides the growth of some.
+const MIN_SHARE_OF_STEPS: f64 = 0.75;
 /// Share of a leak by which memory as a whole has to grow.
 const MIN_GROWTH_OF_ALL: f64 = 0.4;
 /// Lines that are named.
@@ -78,16 +81,18 @@ enum Outlook {
     Stopped,
     /// It grows, but memory as a whole does not.
     Offset,
+    /// It stops growing when its container is full.
+    Bounded,
     /// It fills the memory.
     Fills,
 }
 
 impl LeakFacts {
-    /// What has stopped growing is no leak: most often a cache that has been filled.
+    /// What has stopped growing, or will, is no leak: most often a cache that is filled.
     fn finding_kind(&self) -> FindingKind {
-        match self.trend {
-            Trend::Growing => FindingKind::Leak,
-            Trend::Stopped => FindingKind::RetainedGrowth,
+        match (self.trend, self.outlook) {
+            (Trend::Stopped, _) | (_, Outlook::Bounded) => FindingKind::RetainedGrowth,
+            (Trend::Growing, _) => FindingKind::Leak,
         }
     }
 
@@ -102,7 +107,9 @@ impl LeakFacts {
 
     fn fix(&self) -> String {
         let line = self.lines.first().map_or("that line", |line| line.line.or("that line"));
-        let fix = match &self.held {
+        // A variable that grows is not to be deleted.
+        let of_holder = |held: &&Held| self.kind != LeakKind::Grows || held.kind != HolderKind::Variable;
+        let fix = match self.held.as_ref().filter(of_holder) {
             Some(held) => held.advice.clone(),
             None => self.kind.fix(line, self.is_cpu),
         };
@@ -163,15 +170,23 @@ fn measure_one(model: &RunModel<'_>, cluster: &SiteCluster<'_>, bounds: usize) -
     let steps_left = room.size.saturating_sub(history.reserved_peak.bytes).0 as f64 / pace.max(1.0);
     let retained = retained(cluster.sites.iter().copied(), bounds);
     let is_doubtful = is_growing && !memory_grows_with(model, &retained);
+    let held =
+        model.device.held(cluster.sites.iter().flat_map(|site| &site.allocations).map(|&row| row as usize));
+    let held = held.or_else(|| {
+        let stacks = cluster.sites.iter().map(|site| site.stack);
+        let stacks: Vec<StackId> = stacks.filter(|&stack| stack != StackId::EMPTY).collect();
+        model.device.held_earlier(&stacks, bytes)
+    });
+    // A full deque drops as much as it takes. Its graphs would still be a mistake.
+    let is_bounded = held.as_ref().is_some_and(|held| held.max_entries.is_some() && !held.keeps_graph);
     let (severity, outlook) = match steps_left {
         _ if !is_growing => (Severity::Low, Outlook::Stopped),
+        _ if is_bounded => (Severity::Low, Outlook::Bounded),
         left if left >= LOW_STEPS_LEFT => (Severity::Low, Outlook::Fills),
         _ if is_doubtful => (Severity::Low, Outlook::Offset),
         left if left < HIGH_STEPS_LEFT => (Severity::High, Outlook::Fills),
         _ => (Severity::Medium, Outlook::Fills),
     };
-    let held =
-        model.device.held(cluster.sites.iter().flat_map(|site| &site.allocations).map(|&row| row as usize));
     let is_gradient_cycle = held.as_ref().is_some_and(|held| held.is_gradient_cycle);
     let mut lines = lines(model, &cluster.sites, bounds, is_gradient_cycle);
     if is_gradient_cycle {
@@ -413,6 +428,7 @@ fn reason(facts: &LeakFacts) -> String {
     let room = &facts.room.name;
     match (facts.outlook, facts.steps_left) {
         (Outlook::Stopped, _) => "it has stopped growing".to_owned(),
+        (Outlook::Bounded, _) => "what holds it has a limit".to_owned(),
         (Outlook::Offset, _) => "memory as a whole does not grow with it".to_owned(),
         (Outlook::Fills, left) if left < 1.0 => format!("it has filled {room}"),
         (Outlook::Fills, left) if !facts.has_steps() => {
@@ -448,12 +464,18 @@ fn summary(facts: &LeakFacts) -> String {
     if facts.trend == Trend::Stopped {
         return format!("{bytes} accumulated in {rises} steps{since_words} and stayed; it no longer grows");
     }
-    let rhythm = if *rises == steps - since {
-        "per step".to_owned()
-    } else {
-        format!("per step, in {} of {} steps", grouped(*rises as u64), grouped((steps - since) as u64))
-    };
-    format!("{} {rhythm}{since_words}, still growing", Bytes(facts.pace.round() as u64))
+    let (pace, grown) = (Bytes(facts.pace.round() as u64), steps - since);
+    if facts.outlook == Outlook::Bounded {
+        return format!(
+            "{bytes} accumulated so far, {pace} per step{since_words}; what holds it has a limit"
+        );
+    }
+    if *rises as f64 >= MIN_SHARE_OF_STEPS * grown as f64 {
+        return format!("{pace} per step{since_words}, still growing");
+    }
+    let each = Bytes(bytes.0 / (*rises).max(1) as u64);
+    let (rises, grown) = (grouped(*rises as u64), grouped(grown as u64));
+    format!("{each} each time, in {rises} of {grown} steps ({pace} per step){since_words}, still growing")
 }
 
 fn details(facts: &LeakFacts, reason: &str) -> Vec<String> {

@@ -5,14 +5,18 @@ use super::finding::{EvidenceValue, Finding, FindingKind, OomCause, Severity};
 use super::line::{NamedSite, SiteBytes};
 use super::non_pytorch::{driver_evidence, other_processes};
 use crate::run::categories::{ByCategory, Category};
+use crate::run::holders::Held;
 use crate::run::model::RunModel;
 use crate::trace::modules::ModuleId;
 use crate::words::{counted, grouped, listed, percent, share};
+use heap::HolderKind;
 use rustc_hash::FxHashMap;
 use snapshot::{Bytes, FrameId};
 
 /// Lines that are named.
 const MAX_LINES: usize = 3;
+/// Share of the allocated memory from which what collects it is the reason.
+const MIN_KEPT_SHARE: f64 = 0.35;
 /// What the model itself takes, whatever the batch.
 const MODEL: [Category; 4] = [Category::Parameter, Category::Buffer, Category::Gradient, Category::Optimizer];
 /// Tensors of a parameter's size that an optimizer keeps for it, at most: Adam has two.
@@ -39,6 +43,10 @@ pub(super) struct OomFacts {
     has_backward: bool,
     /// Optimizer state that was still to be made, if the allocation failed in the optimizer's first step.
     state_to_come: Bytes,
+    /// What keeps a good part of the memory that the step itself does not need.
+    kept_by: Option<Held>,
+    /// Whether the program has caught the exception: it allocates afterwards.
+    is_caught: bool,
 }
 
 /// What the memory was in use for when the allocation failed.
@@ -72,9 +80,43 @@ pub(super) fn measure(model: &RunModel<'_>, leaked: Bytes) -> Option<OomFacts> {
         has_trials: !model.cudnn_trials().is_empty(),
         has_backward: model.device.backward.next_after(0).is_some(),
         state_to_come: state_to_come(model, &failure, &held),
+        kept_by: kept_by(model, &failure),
+        is_caught: model
+            .device
+            .history
+            .allocations
+            .last()
+            .is_some_and(|last| last.alloc_event().is_some_and(|event| event > failure.event)),
         failure,
         held,
     })
+}
+
+/// What keeps most of the memory besides the model, if it is something that collects: a list, a cache, a stored
+/// exception. The activations of a step that runs are held by its graph and by local variables.
+fn kept_by(model: &RunModel<'_>, failure: &OomFailure) -> Option<Held> {
+    let allocations = model.device.history.allocations.iter().enumerate();
+    let rows: Vec<usize> = allocations
+        .filter(|(row, allocation)| {
+            let category = model.categories.of(*row);
+            allocation.is_allocated_at(failure.event)
+                && category != Category::Workspace
+                && !MODEL.contains(&category)
+        })
+        .map(|(row, _)| row)
+        .collect();
+    let held = model.device.held(rows.into_iter())?;
+    let collects = match held.kind {
+        HolderKind::Container => held.entries > 1,
+        HolderKind::Exception
+        | HolderKind::LastError
+        | HolderKind::Cache
+        | HolderKind::Hook
+        | HolderKind::Logger
+        | HolderKind::Notebook => true,
+        _ => false,
+    };
+    (collects && share(held.bytes, failure.allocated) >= MIN_KEPT_SHARE).then_some(held)
 }
 
 /// Optimizer state that is still missing when an allocation fails in the optimizer's first step. Every
@@ -157,6 +199,7 @@ pub(super) fn describe(facts: &OomFacts) -> Finding {
         caveats.push(format!("the limit itself is not in the file: it is between {least} and {most}"));
     }
     let reason = format!("{} failed", counted(failure.count, "allocation"));
+    let severity = if facts.is_caught { Severity::Medium } else { Severity::High };
     Finding {
         count: failure.count,
         cause: Some(facts.cause),
@@ -166,7 +209,8 @@ pub(super) fn describe(facts: &OomFacts) -> Finding {
         fix: fix(facts),
         evidence: evidence(facts),
         caveats,
-        ..Finding::new(FindingKind::Oom, Severity::High, reason, summary(facts), failure.requested)
+        held: facts.kept_by.clone(),
+        ..Finding::new(FindingKind::Oom, severity, reason, summary(facts), failure.requested)
     }
 }
 
@@ -230,6 +274,14 @@ fn details(facts: &OomFacts) -> Vec<String> {
         format!("in use at event {}: {}", grouped(failure.event as u64), listed(&in_use)),
         format!("the {} come from {}", plural(held.main), listed(&lines)),
     ];
+    if facts.is_caught {
+        let all = match failure.count {
+            0 | 1 => String::new(),
+            count => format!("; {count} allocations failed in all, this was the last"),
+        };
+        details.insert(0, format!("the program caught the exception and went on{all}"));
+    }
+    details.extend(facts.kept_by.as_ref().map(|held| held.sentence.clone()));
     if facts.state_to_come > Bytes::ZERO {
         details.push(format!(
             "it is the first step of the optimizer, which keeps state for every parameter that has a \
@@ -287,6 +339,9 @@ fn fix(facts: &OomFacts) -> String {
     let without_leak = failure.active.saturating_sub(*leaked) + failure.requested;
     if leaked.0 > failure.active.0 / 3 && without_leak <= failure.usable() {
         return "stop the leak: without it this request would have succeeded".to_owned();
+    }
+    if let Some(held) = &facts.kept_by {
+        return held.advice.clone();
     }
     if facts.cause == OomCause::Fragmentation && facts.is_expandable {
         return "keep sizes equal from step to step (pad or bucket the inputs), so that freed blocks fit again"

@@ -8,6 +8,7 @@ use super::spike;
 use crate::run::model::RunModel;
 use crate::trace::modules::ModuleId;
 use crate::words::{grouped, listed, percent, share};
+use recording::Label;
 use snapshot::{Bytes, FrameId};
 
 /// Fewest steps that show a trend, after the first ones, in which optimizers and libraries set up.
@@ -47,11 +48,17 @@ pub(super) struct RisingPeakFacts {
     lines: Vec<SiteBytes>,
     module: Option<ModuleId>,
     event: usize,
+    /// Whether the inputs of the model grow too, where a recorder saw them.
+    do_inputs_grow: Option<bool>,
 }
 
 impl RisingPeakFacts {
-    /// Whether other lines than `line` need ever more too, and far more than what grows by `pace` bytes per step.
+    /// Whether steps work on larger inputs, so that what they leave at `line`, `pace` bytes more each time, is only
+    /// their output. Where inputs are not known: whether other lines need far more too.
     pub(super) fn exceeds(&self, pace: f64, line: Option<FrameId>) -> bool {
+        if let Some(do_inputs_grow) = self.do_inputs_grow {
+            return do_inputs_grow;
+        }
         let all: Bytes = self.lines.iter().map(|line| line.bytes).sum();
         let others: Bytes =
             self.lines.iter().filter(|other| other.line.frame != line).map(|other| other.bytes).sum();
@@ -94,9 +101,27 @@ pub(super) fn measure(model: &RunModel<'_>, retained: &[u64]) -> Option<RisingPe
         steps_left,
         room,
         module: model.module_at(last.position, site),
+        do_inputs_grow: do_inputs_grow(model),
         lines,
         event: last.position.saturating_sub(1),
     })
+}
+
+/// Whether the inputs of late steps are larger than those of early ones; `None` where no recorder saw them.
+fn do_inputs_grow(model: &RunModel<'_>) -> Option<bool> {
+    let (history, main) = (&model.device.history, &model.device.steps.main);
+    let input_bytes = |step: &[usize]| -> f64 {
+        let rows = history.first_allocated_from(step[0])..history.first_allocated_from(step[1]);
+        let is_input =
+            |row: &usize| model.device.tensor_of(*row).is_some_and(|tensor| tensor.label == Label::Input);
+        rows.filter(is_input).map(|row| history.allocations[row].requested.0 as f64).sum()
+    };
+    let inputs: Vec<f64> = main.windows(2).map(input_bytes).filter(|&bytes| bytes > 0.0).collect();
+    if inputs.len() < MIN_STEPS {
+        return None;
+    }
+    let highest = inputs.iter().copied().fold(0.0, f64::max);
+    Some(slope(&inputs) * (inputs.len() - 1) as f64 >= MIN_RISE_SHARE * highest)
 }
 
 /// Bytes per step: the difference of the medians of the last and the first third.
@@ -146,11 +171,7 @@ pub(super) fn describe(facts: &RisingPeakFacts) -> Finding {
         site: line.and_then(|line| line.frame),
         module: facts.module,
         details,
-        fix: format!(
-            "nothing is kept from step to step: {} works on more each time. Limit the length of the inputs, \
-             or plan for the largest one",
-            line.map_or("the program", |line: &NamedSite| line.or("the program"))
-        ),
+        fix: fix(facts.do_inputs_grow, line.map_or("the program", |line: &NamedSite| line.or("the program"))),
         evidence: vec![
             ("event", EvidenceValue::Count(facts.event as u64)),
             ("since_step", EvidenceValue::Count(facts.since as u64)),
@@ -171,6 +192,18 @@ pub(super) fn describe(facts: &RisingPeakFacts) -> Finding {
             ),
             last.saturating_sub(*first),
         )
+    }
+}
+
+fn fix(do_inputs_grow: Option<bool>, line: &str) -> String {
+    match do_inputs_grow {
+        Some(false) => format!(
+            "{line} works on more each time although the inputs stay the same size: look for a buffer, a cache or \
+             a list that it reads and that grows"
+        ),
+        _ => format!(
+            "{line} works on more each time: limit the length of the inputs, or plan for the largest one"
+        ),
     }
 }
 

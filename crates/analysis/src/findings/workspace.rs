@@ -39,7 +39,7 @@ pub(super) struct WorkspaceFacts {
 struct HeldWorkspaces {
     bytes: Bytes,
     count: u64,
-    /// Bytes and number of those that are never freed.
+    /// Bytes and number of those that outlive the step that made them.
     lasting: Bytes,
     lasting_count: u64,
     /// Bytes of the others.
@@ -83,7 +83,10 @@ fn held_at(model: &RunModel<'_>, position: usize) -> HeldWorkspaces {
         }
         held.bytes += allocation.size;
         held.count += 1;
-        if allocation.free_event().is_none() {
+        // What outlives its step is kept, even if the program frees it in the end.
+        let step_of = |event: Option<usize>| event.and_then(|event| model.device.steps.of_event(event));
+        let freed = allocation.free_event();
+        if freed.is_none() || step_of(freed) != step_of(allocation.alloc_event()) {
             held.lasting += allocation.size;
             held.lasting_count += 1;
         } else {
@@ -150,10 +153,10 @@ fn passing(facts: &WorkspaceFacts, largest: Bytes) -> (Vec<String>, String) {
     (details, fix.to_owned())
 }
 
-/// Details and fix where most of it is never freed.
+/// Details and fix where most of it is kept.
 fn lasting(count: u64) -> (Vec<String>, String) {
     let details = vec![format!(
-        "{} are never freed: cuBLAS keeps one for every thread and stream that multiplies matrices",
+        "cuBLAS keeps {}: one for every thread and stream that multiplies matrices",
         counted(count, "workspace")
     )];
     let fix = "multiply on fewer streams, or set `CUBLAS_WORKSPACE_CONFIG=:16:8`: 128 KiB each, at some \

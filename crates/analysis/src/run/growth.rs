@@ -174,6 +174,12 @@ pub(crate) fn growing_sites(device: &Device<'_>, categories: &Categories) -> Gro
         origins.into_iter().filter_map(|(origin, held)| held.judge(origin, inner)).collect();
     if clock != GrowthClock::Steps {
         sites.retain(|site| site.trend == Trend::Growing);
+    } else if let Some(tail) = device.steps.tail() {
+        // A loop after the main one, such as a last evaluation, is over: what it has collected is a leak only if
+        // it is still there at the end.
+        let begins = bounds.partition_point(|&bound| bound < tail);
+        let is_freed = |&row: &u32| history.allocations[row as usize].free_event().is_some();
+        sites.retain(|site| site.rises[0].bound <= begins || !site.allocations.iter().all(is_freed));
     }
     sites.sort_by(|a, b| {
         b.bytes().cmp(&a.bytes()).then((a.stack, a.module, &a.allocations).cmp(&(

@@ -46,10 +46,15 @@ fn who(held: &Held) -> String {
             "held by `{holder}`, whose graph reaches back through the previous steps; releasing it frees \
              {retained}"
         ),
+        _ if let Some(most) = held.max_entries => format!(
+            "held by `{holder}`, a {class} with {} to tensors{what}, which stops growing at its `maxlen` of {most}",
+            counted(*entries, "reference")
+        ),
         _ if *entries > 1 => format!(
             "held by `{holder}`, a {class} with {} to tensors{what}; releasing it frees {retained}",
             counted(*entries, "reference")
         ),
+        _ if held.by == *holder => format!("held by `{holder}`; releasing it frees {retained}"),
         _ => format!("held by `{holder}` (`{}`); releasing it frees {retained}", held.by),
     }
 }
@@ -57,7 +62,7 @@ fn who(held: &Held) -> String {
 /// How to limit what a container of this class keeps.
 fn bound(class: &str) -> &'static str {
     match class {
-        "list" | "collections.deque" => "bound it (`deque(maxlen=…)`) or empty it",
+        "list" | "deque" | "collections.deque" => "bound it (`deque(maxlen=…)`) or empty it",
         _ => "remove old entries, or empty it",
     }
 }
@@ -70,6 +75,11 @@ pub(crate) fn advice(held: &Held, is_cpu: bool) -> String {
     let (copies, or_copies) =
         if is_cpu { ("", "") } else { (", `.cpu()` for large ones", ", or store `.cpu()` copies") };
     match held.kind {
+        HolderKind::Container if held.max_entries.is_some() && !held.keeps_graph => {
+            format!(
+                "nothing, if there is room for all entries of `{holder}`; otherwise lower its `maxlen`{or_copies}"
+            )
+        }
         HolderKind::Container if held.keeps_graph => format!(
             "store numbers or tensors without their graphs in `{holder}`: `.item()`, or \
              `.detach()`{copies}; and {bound} when it has been used"
@@ -88,6 +98,10 @@ pub(crate) fn advice(held: &Held, is_cpu: bool) -> String {
              `retain_graph=True` is then not needed"
                 .to_owned()
         }
+        HolderKind::Chain if held.class == "tuple" => format!(
+            "`.detach()` every part of `{name}` when it is stored, or run under `torch.no_grad()` if nothing \
+             is trained: with its graph it keeps what every previous step has saved"
+        ),
         HolderKind::Chain => format!(
             "`.detach()` what goes into `{name}`, or keep `.item()`: with its graph it keeps what every \
              previous step has saved; `retain_graph=True` is then not needed"

@@ -13,7 +13,7 @@ use heap::{
 };
 use recording::{DumpReason, HeapDump, Recording};
 use rustc_hash::{FxHashMap, FxHashSet};
-use snapshot::{Bytes, DeviceKind, History};
+use snapshot::{Bytes, DeviceKind, History, StackId};
 use std::sync::{Arc, OnceLock};
 
 /// Other holders are reported if they hold more than this share.
@@ -25,7 +25,7 @@ const COMPLETE_SHARE: f64 = 0.9;
 const MIN_SEEN_SHARE: f64 = 0.2;
 const MIN_SEEN_SHARE_BEFORE_GARBAGE: f64 = 0.05;
 /// Blocks of a leak that references dumped early in its growth have to show: what holds these holds the later ones.
-const MIN_SEEN_BLOCKS_OF_GROWTH: usize = 5;
+const MIN_SEEN_BLOCKS_OF_GROWTH: usize = 3;
 
 /// Most variables that are named where several hold something together.
 const MAX_JOINT_HOLDERS: usize = 6;
@@ -54,6 +54,8 @@ pub struct Held {
     pub is_gradient_cycle: bool,
     /// Number of its references that lead to such blocks.
     pub entries: u64,
+    /// Most entries that it can have: `maxlen` of a deque.
+    pub max_entries: Option<u64>,
     /// Number of objects of this class that do the same.
     pub alike: u64,
     /// Bytes of the finding that are held by it.
@@ -193,6 +195,20 @@ impl Device<'_> {
         Some(earlier.unwrap_or(first))
     }
 
+    /// Who kept earlier blocks of the same stacks while memory grew, where the ones that are left came later.
+    pub(crate) fn held_earlier(&self, stacks: &[StackId], total: Bytes) -> Option<Held> {
+        let dumps = self.holders.dumps.iter();
+        dumps.filter(|joined| joined.dump.reason == Some(DumpReason::Growing)).find_map(|joined| {
+            let alive = self.history.allocations.iter().filter(|allocation| {
+                allocation.is_allocated_at(joined.position) && stacks.contains(&allocation.stack)
+            });
+            let wanted: Vec<(u32, u64)> = alive
+                .filter_map(|allocation| Some((*joined.nodes.get(&allocation.addr)?, allocation.size.0)))
+                .collect();
+            if wanted.is_empty() { None } else { self.held_at(joined, &wanted, total) }
+        })
+    }
+
     /// Who keeps some storages of a dump, with their bytes, of `total` bytes in all.
     fn held_at(&self, joined: &Joined<'_>, wanted: &[(u32, u64)], total: Bytes) -> Option<Held> {
         let holdings = joined.holdings();
@@ -217,11 +233,12 @@ impl Device<'_> {
         }
         let seen = Bytes(wanted.iter().map(|(_, bytes)| bytes).sum());
         if (seen.0 as f64) < COMPLETE_SHARE * total.0 as f64 {
-            held.sentence += &format!(
-                "; only {seen} of {total} was allocated when the heap was walked{}: the rest came later, or \
-                 its holder is gone, such as a variable of a function that had returned",
-                if joined.dump.reason == Some(DumpReason::Growing) { ", while memory grew" } else { "" }
-            );
+            held.sentence += &match joined.dump.reason {
+                Some(DumpReason::Growing) => {
+                    format!(" (as of an early look at the references, when {seen} of the {total} was there)")
+                }
+                _ => format!("; for {} of {total} no holder was left at the end", total.saturating_sub(seen)),
+            };
         }
         Some(held)
     }
@@ -261,6 +278,7 @@ fn in_words(holdings: &AnalyzedHeap, holder: &Holder, called: HolderDescription,
         is_gradient_cycle: false,
         together: together(holdings, holder),
         entries: holder.entries as u64,
+        max_entries: heap.text(holder.node).strip_prefix("maxlen=").and_then(|most| most.parse().ok()),
         alike: holder.similar as u64,
         bytes: Bytes(holder.bytes),
         retained: retained.sum(),
@@ -291,7 +309,11 @@ fn through_own_object(holdings: &AnalyzedHeap, holder: &Holder) -> Option<String
         !is_code(node) && file_of(heap, node).is_some_and(|file| is_user_file(&file) == of_user)
     };
     let own = nodes.iter().position(|&node| is_object_of(node, true))?;
-    if !begins_in_library && !nodes[..own].iter().any(|&node| is_object_of(node, false)) {
+    let leads_through_library = nodes[..own].iter().any(|&node| is_object_of(node, false));
+    let is_self =
+        |edge: &usize| heap.name(*edge).link == ReferenceKind::Local && heap.name(*edge).text == "self";
+    let is_of_method = own == 1 && holder.path.edges.first().is_some_and(is_self);
+    if !begins_in_library && !leads_through_library && !is_of_method {
         return None;
     }
     let edges = holder.path.edges.get(own..).filter(|edges| !edges.is_empty())?;

@@ -94,6 +94,12 @@ impl Steps {
         self.main.len().saturating_sub(1 + usize::from(self.has_tail))
     }
 
+    /// Where the main loop ends, if another one follows.
+    pub(crate) fn tail(&self) -> Option<usize> {
+        let last = self.main.len().checked_sub(2).filter(|_| self.has_tail)?;
+        self.main.get(last).copied()
+    }
+
     /// The step in which the event with this index happened; `None` before the first and after the last.
     pub fn of_event(&self, event: usize) -> Option<usize> {
         let begun = self.bounds.partition_point(|&bound| bound <= event);
