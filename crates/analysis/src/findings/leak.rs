@@ -57,6 +57,8 @@ pub(super) struct LeakFacts {
     rises: usize,
     since: usize,
     steps: usize,
+    /// Steps from one of them to the next, where that is always the same.
+    every: Option<usize>,
     /// Bytes that it had retained at each bound of the steps.
     retained: Vec<u64>,
     /// Whether memory as a whole does not grow with it.
@@ -213,6 +215,7 @@ fn measure_one(model: &RunModel<'_>, cluster: &SiteCluster<'_>, bounds: usize) -
         rises: cluster.rises.len(),
         since: cluster.rises[0] - 1,
         steps: bounds - 1,
+        every: cluster.interval(),
         retained,
         is_doubtful,
         room,
@@ -258,6 +261,17 @@ pub(super) struct SiteCluster<'a> {
     /// The bounds at which the first of them rises.
     pub(super) rises: Vec<usize>,
     trend: Trend,
+}
+
+impl SiteCluster<'_> {
+    /// Steps from one rise to the next, if that is the same for nearly all.
+    fn interval(&self) -> Option<usize> {
+        let mut gaps: Vec<usize> = self.rises.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        gaps.sort_unstable();
+        let usual = *gaps.get(gaps.len() / 2)?;
+        let alike = gaps.iter().filter(|&&gap| gap == usual).count();
+        (usual > 1 && alike as f64 >= MIN_SHARE_OF_STEPS * gaps.len() as f64).then_some(usual)
+    }
 }
 
 fn clusters(sites: &[GrowingSite]) -> Vec<SiteCluster<'_>> {
@@ -473,9 +487,16 @@ fn summary(facts: &LeakFacts) -> String {
     if *rises as f64 >= MIN_SHARE_OF_STEPS * grown as f64 {
         return format!("{pace} per step{since_words}, still growing");
     }
-    let each = Bytes(bytes.0 / (*rises).max(1) as u64);
-    let (rises, grown) = (grouped(*rises as u64), grouped(grown as u64));
-    format!("{each} each time, in {rises} of {grown} steps ({pace} per step){since_words}, still growing")
+    match facts.every {
+        Some(every) => {
+            let each = Bytes((facts.pace * every as f64).round() as u64);
+            format!("{each} every {every} steps ({pace} per step){since_words}, still growing")
+        }
+        None => {
+            let (rises, grown) = (grouped(*rises as u64), grouped(grown as u64));
+            format!("{pace} per step, in {rises} of {grown} steps{since_words}, still growing")
+        }
+    }
 }
 
 fn details(facts: &LeakFacts, reason: &str) -> Vec<String> {

@@ -5,6 +5,7 @@ use super::finding::{EvidenceValue, Finding, FindingKind, Severity};
 use super::leak::Room;
 use super::line::{NamedSite, SiteBytes};
 use super::spike;
+use crate::run::growth::{MAX_COMPARED, MIN_AGREEMENT, agreement};
 use crate::run::model::RunModel;
 use crate::trace::modules::ModuleId;
 use crate::words::{grouped, listed, percent, share};
@@ -14,16 +15,11 @@ use snapshot::{Bytes, FrameId};
 /// Fewest steps that show a trend, after the first ones, in which optimizers and libraries set up.
 const MIN_STEPS: usize = 8;
 const SKIPPED_STEPS: usize = 2;
-/// Share of all pairs of steps in which the later one needs more, less those in which it needs less
-/// (Kendall's tau).
-const MIN_AGREEMENT: f64 = 0.8;
 /// Share of the peak, and bytes, by which the steps have to rise in all.
 const MIN_RISE_SHARE: f64 = 0.05;
 const MIN_RISE: Bytes = Bytes(8 << 20);
 /// Steps until the memory is full below which it matters.
 const MEDIUM_STEPS_LEFT: f64 = 10_000.0;
-/// Steps that are compared with each other; more would take time and tell nothing new.
-const MAX_COMPARED: usize = 256;
 /// Times what stays of a step that the rest of it has to rise by, and share of other lines in that, for the whole
 /// step to grow: `torch.cat` in a loop needs the older part once more, at the same line.
 const MIN_TIMES_OF_OUTPUT: f64 = 1.5;
@@ -133,18 +129,6 @@ fn slope(needs: &[f64]) -> f64 {
         sorted[sorted.len() / 2]
     };
     (median(&needs[needs.len() - third..]) - median(&needs[..third])) / (needs.len() - third) as f64
-}
-
-/// How far the order of the values is that of the steps: 1 if each is higher than the one before, 0 if there
-/// is no trend.
-fn agreement(needs: &[f64]) -> f64 {
-    let mut sum = 0.0;
-    for (at, &early) in needs.iter().enumerate() {
-        for &late in &needs[at + 1..] {
-            sum += if late > early { 1.0 } else { -f64::from(late < early) };
-        }
-    }
-    sum / (needs.len() * (needs.len() - 1)) as f64 * 2.0
 }
 
 /// The finding in words.

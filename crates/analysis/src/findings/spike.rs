@@ -4,7 +4,7 @@ use super::finding::{EvidenceValue, Finding, FindingKind, Severity};
 use super::line::{NamedSite, SiteBytes};
 use crate::run::categories::Category;
 use crate::run::model::RunModel;
-use crate::run::step_peaks::MemoryPeak;
+use crate::run::step_peaks::{MainStep, MemoryPeak};
 use crate::trace::modules::ModuleId;
 use crate::words::{counted, listed, percent, share};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -120,8 +120,10 @@ fn spike(model: &RunModel<'_>, retained: &[u64]) -> Option<Spike> {
         return None;
     }
     let at = |bound: usize| retained.get(bound).or(retained.last()).copied().unwrap_or(0);
+    // What leaks have retained by the end of the first step is part of its peak.
+    let retained_in = |step: &MainStep| if step.bound == 0 { at(1) } else { at(step.bound) };
     let highs: Vec<u64> =
-        peaks.main.iter().map(|step| step.peak.bytes.0.saturating_sub(at(step.bound))).collect();
+        peaks.main.iter().map(|step| step.peak.bytes.0.saturating_sub(retained_in(step))).collect();
     let mut sorted = highs.clone();
     sorted.sort_unstable();
     let usual = sorted[sorted.len() / 2];

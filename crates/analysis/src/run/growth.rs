@@ -110,6 +110,15 @@ const MIN_SHARE_OF_LEFT: f64 = 0.5;
 /// Below this share of the first half's pace, growth in the second half dies down: a cache that fills.
 const MAX_LATE_SHARE: f64 = 0.25;
 
+/// Fewest steps from which a queue can be told from one that fills once.
+const MIN_STEPS_FOR_QUEUE: usize = 12;
+/// Share of the growth that the last quarter of the steps has to have.
+const MIN_SHARE_AT_END: f64 = 0.125;
+/// [`agreement`] from which values rise throughout.
+pub(crate) const MIN_AGREEMENT: f64 = 0.8;
+/// Values that are compared with each other; more would take time and tell nothing new.
+pub(crate) const MAX_COMPARED: usize = 256;
+
 /// Times the size of the next largest from which a block is a different thing.
 const ONE_OFF_TIMES: i64 = 4;
 
@@ -230,6 +239,8 @@ fn is_of_another_thread(device: &Device<'_>, stack: StackId) -> bool {
 #[derive(Default)]
 struct OriginGrowth {
     changes: Vec<(u32, i64)>,
+    /// Changes of the number of blocks.
+    counts: Vec<(u32, i64)>,
     left: Vec<u32>,
     /// The bounds at which the blocks that are left begin, with their bytes.
     left_changes: Vec<(u32, i64)>,
@@ -241,8 +252,10 @@ impl OriginGrowth {
     fn add(&mut self, row: usize, allocation: &Allocation, (from, to): (usize, usize), bounds: usize) {
         let size = i64::try_from(allocation.size.0).unwrap_or(i64::MAX);
         self.changes.push((from as u32, size));
+        self.counts.push((from as u32, 1));
         if to < bounds {
             self.changes.push((to as u32, -size));
+            self.counts.push((to as u32, -1));
             self.replaced += usize::from(to > from + 1);
         } else {
             self.left.push(row as u32);
@@ -279,7 +292,8 @@ impl OriginGrowth {
         let trend = trend(&held, bounds - 1)
             .filter(|&trend| !is_buffer(trend))
             .filter(|&trend| trend == Trend::Stopped || !is_scattered(&held, bounds - 1))
-            .or_else(|| trend_of_left(&left, &held, bounds - 1))?;
+            .or_else(|| trend_of_left(&left, &held, bounds - 1))
+            .or_else(|| trend_of_count(&series(&mut self.counts), bounds - 1))?;
         let rises = kept(&held);
         let GrowthOrigin { stack, in_engine } = origin;
         let module = in_engine.and_then(|(_, module)| module);
@@ -346,6 +360,32 @@ fn trend_of_left(left: &[(usize, i64)], held: &[(usize, i64)], last: usize) -> O
     };
     let grows = from_whole_run && rises_with(begin, middle) && rises_with(middle, last);
     trend(left, last).filter(|&trend| grows && trend == Trend::Growing)
+}
+
+/// Growth of a queue: blocks come faster than they go, so there are ever more, although none is from the beginning.
+fn trend_of_count(counts: &[(usize, i64)], last: usize) -> Option<Trend> {
+    if last < MIN_STEPS_FOR_QUEUE {
+        return None;
+    }
+    let at = |bound: usize| held_at(counts, bound);
+    let levels: Vec<f64> =
+        (1..=last).step_by(last.div_ceil(MAX_COMPARED)).map(|bound| at(bound) as f64).collect();
+    // A buffer that has been filled does not grow at the end.
+    let (all, at_end) = (at(last) - at(1), at(last) - at(last - last / 4));
+    let grows = all >= MIN_SCATTERED_RISES as i64 && at_end as f64 >= MIN_SHARE_AT_END * all as f64;
+    (grows && agreement(&levels) >= MIN_AGREEMENT).then_some(Trend::Growing)
+}
+
+/// How far the order of values is that of the steps: 1 if each is higher than the one before, 0 if there is no
+/// trend (Kendall's tau).
+pub(crate) fn agreement(values: &[f64]) -> f64 {
+    let mut sum = 0.0;
+    for (at, &early) in values.iter().enumerate() {
+        for &late in &values[at + 1..] {
+            sum += if late > early { 1.0 } else { -f64::from(late < early) };
+        }
+    }
+    sum / (values.len() * (values.len() - 1)) as f64 * 2.0
 }
 
 /// The rises that were never reversed: the level at each bound is the lowest value from there on.

@@ -1,5 +1,6 @@
 //! The program as users call it. One binary: each would link all of it.
 
+mod answers;
 mod bundle;
 mod check;
 mod common;
