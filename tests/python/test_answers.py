@@ -275,3 +275,204 @@ def test_logits_that_a_trainer_gathers_name_the_setting(findings):
     named = [finding for finding in found if "eval_accumulation_steps" in finding["fix"]]
     assert named, found
     assert "`Trainer.evaluate` of transformers" in words(named[0])
+
+
+def test_a_cache_that_is_emptied_in_every_step(findings):
+    found = findings(
+        """
+        import torch
+        from torch import nn
+
+        def tidy():
+            torch.cuda.empty_cache()
+
+        model = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(4))).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(30):
+            model(torch.randn(256, 1024, device="cuda")).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            tidy()
+        """
+    )
+    churn = only(found, "churn")
+    assert churn["site"]["line"] == 6, "also in steps that are recorded without stacks"
+    assert "remove `empty_cache()`" in churn["fix"]
+
+
+def test_an_evaluation_that_runs_out_of_memory_because_it_keeps_graphs(findings):
+    found = findings(
+        """
+        import torch
+        from torch import nn
+
+        torch.cuda.set_per_process_memory_fraction(2**30 / torch.cuda.get_device_properties(0).total_memory)
+        model = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(4))).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(8):
+            model(torch.randn(1024, 1024, device="cuda")).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        def evaluate(batches):
+            scores = []
+            for _ in range(batches):
+                scores.append(model(torch.randn(2048, 1024, device="cuda")))
+            return torch.cat(scores)
+
+        evaluate(500)
+        """
+    )
+    oom = only(found, "oom")
+    assert "local scores`, a list with" in words(oom) and "with the graphs that made them" in words(oom)
+    assert "`.detach()`" in oom["fix"] and "batch size" not in oom["fix"]
+    assert "caught the exception" not in words(oom) and oom["severity"] == "high"
+
+
+def test_a_failed_allocation_that_the_program_catches(findings):
+    found = findings(
+        """
+        import torch
+
+        torch.cuda.set_per_process_memory_fraction(2**30 / torch.cuda.get_device_properties(0).total_memory)
+        kept = torch.zeros(512, 1 << 20, dtype=torch.uint8, device="cuda")
+        for gib in (4, 2):
+            try:
+                torch.zeros(gib, 1 << 30, dtype=torch.uint8, device="cuda")
+            except torch.OutOfMemoryError:
+                torch.zeros(10, device="cuda")
+        """
+    )
+    oom = only(found, "oom")
+    assert "caught the exception and went on; 2 allocations failed in all" in words(oom) and oom["severity"] == "medium"
+
+
+def test_a_last_evaluation_that_collects_its_outputs_is_no_leak(findings):
+    found = findings(
+        """
+        import torch
+        from torch import nn
+
+        model = nn.Sequential(nn.Linear(512, 2048), nn.ReLU(), nn.Linear(2048, 512)).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(20):
+            model(torch.randn(256, 512, device="cuda")).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        @torch.no_grad()
+        def predict(batches):
+            outputs = []
+            for _ in range(batches):
+                outputs.append(model(torch.randn(1024, 512, device="cuda")))
+            return torch.cat(outputs).cpu()
+
+        predict(60)
+        """
+    )
+    assert "leak" not in [finding["kind"] for finding in found], found
+
+
+def test_a_buffer_that_grows_is_told_from_inputs_that_grow(findings):
+    found = findings(
+        """
+        import torch
+        from torch import nn
+
+        class Bank(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.encode = nn.Linear(256, 256)
+                self.register_buffer("keys", torch.zeros(1024, 256))
+
+            def forward(self, x):
+                query = self.encode(x)
+                scores = query @ self.keys.t()
+                self.keys = torch.cat([self.keys, query.detach()])
+                return scores.logsumexp(1).mean()
+
+        bank = Bank().cuda()
+        optimizer = torch.optim.SGD(bank.parameters(), lr=0.1)
+        for step in range(40):
+            bank(torch.randn(1024, 256, device="cuda")).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        """
+    )
+    leak = only(found, "leak")
+    assert leak["site"]["line"] == 14 and abs(leak["bytes_per_step"] - (1 << 20)) < (1 << 18)
+    assert "keys" in words(leak) and "a buffer of fixed size" in leak["fix"]
+    assert "nothing is kept" not in " ".join(map(words, found))
+
+
+def test_a_deque_with_a_limit_is_no_leak(findings):
+    found = findings(
+        """
+        import torch
+        from collections import deque
+        from torch import nn
+
+        recent = deque(maxlen=500)
+        model = nn.Linear(256, 256).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(40):
+            x = torch.randn(1024, 256, device="cuda")
+            recent.append(x)
+            model(x).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        """
+    )
+    growth = only(found, "retained_growth")
+    assert "its `maxlen` of 500" in words(growth) and growth["severity"] == "low"
+
+
+def test_a_state_of_two_tensors_that_carries_its_graph(findings):
+    found = findings(
+        """
+        import torch
+        from torch import nn
+
+        cell, state = nn.LSTMCell(64, 512).cuda(), None
+        for step in range(30):
+            state = cell(torch.randn(256, 64, device="cuda"), state)
+        """
+    )
+    leak = only(found, "leak")
+    assert "`.detach()` every part of `state`" in leak["fix"]
+
+
+def test_what_is_kept_every_few_steps_is_given_each_time(findings):
+    found = findings(
+        """
+        import torch
+        from torch import nn
+
+        class Failure(Exception):
+            pass
+
+        class Service:
+            def __init__(self):
+                self.net, self.failures = nn.Linear(1024, 1024).cuda(), []
+
+            def answer(self, kind):
+                x = torch.randn(1024, 1024, device="cuda")
+                y = self.net(x)
+                if kind == 2:
+                    raise Failure(kind)
+
+        def main():
+            service = Service()
+            for request in range(60):
+                try:
+                    with torch.inference_mode():
+                        service.answer(request % 3)
+                except Failure as error:
+                    service.failures.append(error)
+
+        main()
+        """
+    )
+    leak = only(found, "leak")
+    assert "8.00 MiB every 3 steps (2.67 MiB per step)" in leak["summary"]
+    assert "store `str(e)`" in leak["fix"] and "gc.collect" not in leak["fix"]

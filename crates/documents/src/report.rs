@@ -193,8 +193,8 @@ struct PeakReport {
 struct StepsReport {
     /// Number of steps.
     count: usize,
-    /// Number of steps of the main loop. A step that contains a loop of its own, such as an evaluation, counts as
-    /// one here, and as several in `count` and `bounds`.
+    /// Number of steps of the main loop. A step that contains a loop of its own, such as an evaluation,
+    /// counts as one here, and as several in `count` and `bounds`.
     main_count: usize,
     /// How their bounds are known: `recorded`, `annotated`, `inferred` or `none`.
     source: &'static str,

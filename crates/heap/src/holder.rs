@@ -41,6 +41,9 @@ pub struct Holder {
     pub keeps_history: bool,
 }
 
+/// Most paths that are followed to see what a holder keeps its tensors by.
+const MAX_SAMPLED_PATHS: usize = 64;
+
 /// Holder before it is described.
 struct HolderCandidate {
     node: u32,
@@ -83,7 +86,7 @@ impl AnalyzedHeap {
             similar: alike,
             kind: self.holder_kind(node, &self.roots, &example),
             entries: self.heap.edges.of(node).iter().filter(|&&to| weights[to as usize] > 0).count(),
-            keeps_history: self.is_through_history(node, &example),
+            keeps_history: self.keeps_history(node, &of_it),
             retained: self
                 .retained(node)
                 .into_iter()
@@ -267,6 +270,16 @@ impl AnalyzedHeap {
     }
 
     /// Returns whether the path from the holder to the memory leads through a tensor's history.
+    /// Whether a holder keeps most of these nodes, each with its bytes, through the graphs that made them.
+    fn keeps_history(&self, holder: u32, held: &[(u32, u64)]) -> bool {
+        let (mut all, mut through) = (0, 0);
+        for &(node, bytes) in held.iter().step_by(held.len().div_ceil(MAX_SAMPLED_PATHS).max(1)) {
+            all += bytes;
+            through += if self.is_through_history(holder, &self.path(node)) { bytes } else { 0 };
+        }
+        2 * through > all
+    }
+
     fn is_through_history(&self, holder: u32, example: &Path) -> bool {
         let nodes = example.nodes(&self.heap, &self.roots);
         let from = nodes.iter().position(|&node| node == holder).unwrap_or(0);

@@ -78,8 +78,7 @@ class Live:
         self._socket.forked()
 
     def step_ended(self, number: int, time_us: int, rows: list[dict[str, int]]) -> None:
-        devices = [{field: row[field] for field in ("device", "allocated", "reserved")} for row in rows]
-        self._steps.append({"step": number, "time_us": time_us, "devices": devices})
+        self._steps.append(_step(number, time_us, rows))
         if time.monotonic() < self._stacks_wanted_until:
             self._look_at_stacks()
 
@@ -98,7 +97,7 @@ class Live:
             self._counts = self._count()
         # A client that has seen the steps of another era gets all.
         since = question.get("since", 0) if question.get("era") == self._era else 0
-        steps = [step for step in self._steps.copy() if step["step"] > since] if since < self._recorder.count else []
+        steps = self._steps_since(since) if since < self._recorder.count else []
         answer = {**self._counts, "era": self._era, "count": self._recorder.count, "steps": steps}
         answer |= {"dumps": self._dumps, "is_dumping": self._is_dumping}
         if question.get("stacks"):
@@ -106,6 +105,13 @@ class Live:
             is_new = self._stacks_step > question.get("stacks_since", 0)
             answer |= {"stacks": self._stacks if is_new else None, "stacks_step": self._stacks_step}
         return answer
+
+    def _steps_since(self, since: int) -> list[dict[str, Any]]:
+        uncounted = [_step(*step) for step in self._recorder.uncounted()]
+        # They may have been counted meanwhile.
+        counted = {step["step"]: step for step in self._steps.copy()}
+        steps = {step["step"]: step for step in uncounted} | counted
+        return [steps[number] for number in sorted(steps) if number > since]
 
     def _count(self) -> dict[str, Any]:
         """Reply that may be reused for watchers that ask at the same time."""
@@ -164,3 +170,8 @@ class Live:
             self._dumps += self._recorder.dump("asked")
         finally:
             self._is_dumping = False
+
+
+def _step(number: int, time_us: int, rows: list[dict[str, int]]) -> dict[str, Any]:
+    devices = [{field: row[field] for field in ("device", "allocated", "reserved")} for row in rows]
+    return {"step": number, "time_us": time_us, "devices": devices}

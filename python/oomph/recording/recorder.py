@@ -116,8 +116,8 @@ class Recorder:
         """Calls of outermost modules in the last step that was recorded closely, by what they were given."""
         self._calls: set[Any] = set()
         """The same for the step that runs."""
-        self._uncounted: list[int] = []
-        """When steps of a steady loop have ended whose counters have not been read, in microseconds."""
+        self._uncounted: list[tuple[int, int]] = []
+        """Numbers of steps of a steady loop whose counters have not been read, and when they ended, in microseconds."""
         self._counted_us = 0
         self._last_rows: list[dict[str, int]] = []
         """The counters that were read last."""
@@ -312,7 +312,7 @@ class Recorder:
             self._last_word = None
             if self._can_count_later(now_us):
                 self.count += 1
-                self._uncounted.append(now_us)
+                self._uncounted.append((self.count, now_us))
                 return
             rows = self.history.counters()
             if not rows:
@@ -366,18 +366,22 @@ class Recorder:
     def _count_repeated(self, *, are_alike: bool) -> list[Leak]:
         """Writes down the steps whose counters were not read. If they were not alike, only when they ended is known."""
         uncounted, self._uncounted = self._uncounted, []
-        before = self.count - len(uncounted)
         leaks: list[Leak] = []
-        for steps, time_us in enumerate(uncounted, 1):
+        for steps, (number, time_us) in enumerate(uncounted, 1):
             counts = self._pace.allocations_after(steps) if are_alike else []
             devices = [{**row, "allocations": count} for row, count in zip(self._last_rows, counts)]
-            self._live.step_ended(before + steps, time_us, devices or self._last_rows)
+            self._live.step_ended(number, time_us, devices or self._last_rows)
             if self._alarm is not None:
                 leaks += self._alarm(self._last_rows, self.files)
-            self.files.add_earlier_step({"step": before + steps, "time_us": time_us, "stacks": False, "devices": devices})
+            self.files.add_earlier_step({"step": number, "time_us": time_us, "stacks": False, "devices": devices})
         if uncounted and are_alike:
             self._pace.count(len(uncounted))
         return leaks
+
+    def uncounted(self) -> list[tuple[int, int, list[dict[str, int]]]]:
+        """For watchers: the steps that have ended since the counters were read, with those counters."""
+        rows = self._last_rows
+        return [(number, time_us, rows) for number, time_us in self._uncounted.copy()]
 
     def _count_so_far(self) -> None:
         """In the middle of a step: the steps before it were alike if there have been as many allocations."""

@@ -266,8 +266,8 @@ fn fix(facts: &ChurnFacts) -> String {
              other's"
         }
         ReleaseReason::Unknown if facts.has_ample_room => {
-            "look for `torch.cuda.empty_cache()`, of the program or of a library: the device had room, so nothing \
-             else returns memory"
+            "look for `torch.cuda.empty_cache()`, of the program or of a library: the device had room, so \
+             nothing else returns memory"
         }
         ReleaseReason::Retry | ReleaseReason::Unknown => {
             "set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`, keep shapes equal from step to step, or \

@@ -133,9 +133,9 @@ pub(super) fn measure(model: &RunModel<'_>) -> Leaks {
 }
 
 impl Leaks {
-    /// Drops what is only the output of a step that works on more each time: one tensor that is alive when the
-    /// step ends, and larger than the one before, as everything else in the step is. Returns whether there was
-    /// any.
+    /// Drops what is only the output of a step that works on more each time: one tensor that is alive when
+    /// the step ends, and larger than the one before, as everything else in the step is. Returns whether
+    /// there was any.
     pub(super) fn drop_growing_work(&mut self, rising: &RisingPeakFacts) -> bool {
         let before = self.leaks.len();
         let retained = &mut self.retained;
@@ -339,8 +339,8 @@ struct LeakLine {
     allocations: Vec<u32>,
 }
 
-/// The lines of a leak, the one to look at first. What `backward()` allocates is shown at the line of the module
-/// that it runs through, or at the call itself.
+/// The lines of a leak, the one to look at first. What `backward()` allocates is shown at the line of the
+/// module that it runs through, or at the call itself.
 fn lines(
     model: &RunModel<'_>,
     sites: &[&GrowingSite],

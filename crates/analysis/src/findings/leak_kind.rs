@@ -1,6 +1,7 @@
 //! Leak kinds: what a leak keeps, judged by its blocks, and what to do about it.
 
 use super::leak::SiteCluster;
+use crate::run::categories::Category;
 use crate::run::growth::GrowingSite;
 use crate::run::holders::Held;
 use crate::run::model::RunModel;
@@ -56,7 +57,7 @@ impl LeakKind {
             .map(|site| site.allocations.len())
             .sum();
         let is_graph = from_modules as f64 / rises as f64 >= MIN_BLOCKS_OF_GRAPH
-            && held.is_none_or(|held| held.keeps_graph);
+            && held.map_or_else(|| keeps_most_of_forward(model, cluster), |held| held.keeps_graph);
         let is_scalar =
             |site: &&GrowingSite| site.bytes() <= SCALAR_BLOCK_BYTES * site.allocations.len() as u64;
         let all = |wanted: &dyn Fn(&&GrowingSite) -> bool| cluster.sites.iter().all(wanted);
@@ -217,6 +218,29 @@ impl LeakKind {
             ),
         }
     }
+}
+
+/// Whether most blocks that modules made in the last step with growth are kept. A graph keeps what its layers
+/// need; keys and values that are stored are a few of many.
+fn keeps_most_of_forward(model: &RunModel<'_>, cluster: &SiteCluster<'_>) -> bool {
+    let device = model.device;
+    let kept = cluster.sites.iter().flat_map(|site| &site.allocations).map(|&row| row as usize);
+    let Some(step) = kept
+        .clone()
+        .filter_map(|row| device.steps.of_event(device.history.allocations[row].alloc_event()?))
+        .max()
+    else {
+        return true;
+    };
+    let events = device.steps.events(step);
+    let first_from = |event: usize| device.history.first_allocated_from(event);
+    let made = first_from(events.start)..first_from(events.end);
+    let by_module = |row: &usize| {
+        let stack = device.history.allocations[*row].stack;
+        device.roles.of(stack).module && model.categories.of(*row) != Category::Workspace
+    };
+    let of_step = kept.filter(|row| made.contains(row)).filter(by_module).count();
+    2 * of_step >= made.clone().filter(by_module).count()
 }
 
 /// Whether most of the kept blocks were there when a `backward()` of their own step began.

@@ -92,8 +92,8 @@ pub(super) fn measure(model: &RunModel<'_>, leaked: Bytes) -> Option<OomFacts> {
     })
 }
 
-/// What keeps most of the memory besides the model, if it is something that collects: a list, a cache, a stored
-/// exception. The activations of a step that runs are held by its graph and by local variables.
+/// What keeps most of the memory besides the model, if it is something that collects: a list, a cache, a
+/// stored exception. The activations of a step that runs are held by its graph and by local variables.
 fn kept_by(model: &RunModel<'_>, failure: &OomFailure) -> Option<Held> {
     let allocations = model.device.history.allocations.iter().enumerate();
     let rows: Vec<usize> = allocations

@@ -20,8 +20,8 @@ const MIN_RISE_SHARE: f64 = 0.05;
 const MIN_RISE: Bytes = Bytes(8 << 20);
 /// Steps until the memory is full below which it matters.
 const MEDIUM_STEPS_LEFT: f64 = 10_000.0;
-/// Times what stays of a step that the rest of it has to rise by, and share of other lines in that, for the whole
-/// step to grow: `torch.cat` in a loop needs the older part once more, at the same line.
+/// Times what stays of a step that the rest of it has to rise by, and share of other lines in that, for the
+/// whole step to grow: `torch.cat` in a loop needs the older part once more, at the same line.
 const MIN_TIMES_OF_OUTPUT: f64 = 1.5;
 const MIN_SHARE_OF_OTHERS: f64 = 0.4;
 /// Lines that are named.
@@ -49,8 +49,8 @@ pub(super) struct RisingPeakFacts {
 }
 
 impl RisingPeakFacts {
-    /// Whether steps work on larger inputs, so that what they leave at `line`, `pace` bytes more each time, is only
-    /// their output. Where inputs are not known: whether other lines need far more too.
+    /// Whether steps work on larger inputs, so that what they leave at `line`, `pace` bytes more each time,
+    /// is only their output. Where inputs are not known: whether other lines need far more too.
     pub(super) fn exceeds(&self, pace: f64, line: Option<FrameId>) -> bool {
         if let Some(do_inputs_grow) = self.do_inputs_grow {
             return do_inputs_grow;
@@ -182,8 +182,8 @@ pub(super) fn describe(facts: &RisingPeakFacts) -> Finding {
 fn fix(do_inputs_grow: Option<bool>, line: &str) -> String {
     match do_inputs_grow {
         Some(false) => format!(
-            "{line} works on more each time although the inputs stay the same size: look for a buffer, a cache or \
-             a list that it reads and that grows"
+            "{line} works on more each time although the inputs stay the same size: look for a buffer, a \
+             cache or a list that it reads and that grows"
         ),
         _ => format!(
             "{line} works on more each time: limit the length of the inputs, or plan for the largest one"

@@ -421,6 +421,7 @@ pub(super) static KINDS: &[KindRow] = &[
     },
     KindRow {
         kind: MessageKind::Cublas,
+        cause: MessageCause::NotPytorch,
         name: "cublas",
         program: "cuBLAS",
         patterns: &[
@@ -438,6 +439,7 @@ pub(super) static KINDS: &[KindRow] = &[
     },
     KindRow {
         kind: MessageKind::Cudnn,
+        cause: MessageCause::NotPytorch,
         name: "cudnn",
         program: "cuDNN",
         patterns: &[(Backend::Cuda, r"CUDNN_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED)")],
@@ -452,6 +454,7 @@ pub(super) static KINDS: &[KindRow] = &[
     },
     KindRow {
         kind: MessageKind::Nccl,
+        cause: MessageCause::NotPytorch,
         name: "nccl",
         program: "NCCL",
         patterns: &[

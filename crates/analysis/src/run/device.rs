@@ -135,8 +135,8 @@ impl Device<'_> {
         role.without_python || role.in_engine && self.scope_at(event).phase == Some(Phase::Backward)
     }
 
-    /// The line whose forward pass through a module an event of `backward()` belongs to, where one function has
-    /// called it in this step.
+    /// The line whose forward pass through a module an event of `backward()` belongs to, where one function
+    /// has called it in this step.
     pub(crate) fn forward_line(&self, module: ModuleId, event: usize) -> Option<FrameId> {
         let step = self.steps.of_event(event);
         self.modules.line(module, event, step.map_or(0, |step| self.steps.bounds[step]))

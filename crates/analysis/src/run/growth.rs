@@ -184,8 +184,8 @@ pub(crate) fn growing_sites(device: &Device<'_>, categories: &Categories) -> Gro
     if clock != GrowthClock::Steps {
         sites.retain(|site| site.trend == Trend::Growing);
     } else if let Some(tail) = device.steps.tail() {
-        // A loop after the main one, such as a last evaluation, is over: what it has collected is a leak only if
-        // it is still there at the end.
+        // A loop after the main one, such as a last evaluation, is over: what it has collected is a leak only
+        // if it is still there at the end.
         let begins = bounds.partition_point(|&bound| bound < tail);
         let is_freed = |&row: &u32| history.allocations[row as usize].free_event().is_some();
         sites.retain(|site| site.rises[0].bound <= begins || !site.allocations.iter().all(is_freed));
@@ -362,7 +362,8 @@ fn trend_of_left(left: &[(usize, i64)], held: &[(usize, i64)], last: usize) -> O
     trend(left, last).filter(|&trend| grows && trend == Trend::Growing)
 }
 
-/// Growth of a queue: blocks come faster than they go, so there are ever more, although none is from the beginning.
+/// Growth of a queue: blocks come faster than they go, so there are ever more, although none is from the
+/// beginning.
 fn trend_of_count(counts: &[(usize, i64)], last: usize) -> Option<Trend> {
     if last < MIN_STEPS_FOR_QUEUE {
         return None;
@@ -376,8 +377,8 @@ fn trend_of_count(counts: &[(usize, i64)], last: usize) -> Option<Trend> {
     (grows && agreement(&levels) >= MIN_AGREEMENT).then_some(Trend::Growing)
 }
 
-/// How far the order of values is that of the steps: 1 if each is higher than the one before, 0 if there is no
-/// trend (Kendall's tau).
+/// How far the order of values is that of the steps: 1 if each is higher than the one before, 0 if there is
+/// no trend (Kendall's tau).
 pub(crate) fn agreement(values: &[f64]) -> f64 {
     let mut sum = 0.0;
     for (at, &early) in values.iter().enumerate() {

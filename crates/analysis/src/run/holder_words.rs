@@ -47,7 +47,8 @@ fn who(held: &Held) -> String {
              {retained}"
         ),
         _ if let Some(most) = held.max_entries => format!(
-            "held by `{holder}`, a {class} with {} to tensors{what}, which stops growing at its `maxlen` of {most}",
+            "held by `{holder}`, a {class} with {} to tensors{what}, which stops growing at its `maxlen` of \
+             {most}",
             counted(*entries, "reference")
         ),
         _ if *entries > 1 => format!(
@@ -77,7 +78,8 @@ pub(crate) fn advice(held: &Held, is_cpu: bool) -> String {
     match held.kind {
         HolderKind::Container if held.max_entries.is_some() && !held.keeps_graph => {
             format!(
-                "nothing, if there is room for all entries of `{holder}`; otherwise lower its `maxlen`{or_copies}"
+                "nothing, if there is room for all entries of `{holder}`; otherwise lower its \
+                 `maxlen`{or_copies}"
             )
         }
         HolderKind::Container if held.keeps_graph => format!(

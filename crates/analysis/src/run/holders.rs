@@ -24,7 +24,8 @@ const COMPLETE_SHARE: f64 = 0.9;
 /// the later references show only garbage.
 const MIN_SEEN_SHARE: f64 = 0.2;
 const MIN_SEEN_SHARE_BEFORE_GARBAGE: f64 = 0.05;
-/// Blocks of a leak that references dumped early in its growth have to show: what holds these holds the later ones.
+/// Blocks of a leak that references dumped early in its growth have to show: what holds these holds the later
+/// ones.
 const MIN_SEEN_BLOCKS_OF_GROWTH: usize = 3;
 
 /// Most variables that are named where several hold something together.
@@ -295,8 +296,8 @@ fn in_words(holdings: &AnalyzedHeap, holder: &Holder, called: HolderDescription,
     held
 }
 
-/// The path from an object of the user's own class, `Tagger.predictions`, where it begins in a library or leads
-/// through a library's objects: how the library refers to the object says nothing to the user.
+/// The path from an object of the user's own class, `Tagger.predictions`, where it begins in a library or
+/// leads through a library's objects: how the library refers to the object says nothing to the user.
 fn through_own_object(holdings: &AnalyzedHeap, holder: &Holder) -> Option<String> {
     let heap = &holdings.heap;
     let begins_in_library = match &holdings.roots[holder.path.root].1 {

@@ -273,8 +273,9 @@ impl Modules {
         self.modules.is_empty()
     }
 
-    /// The line that ran a module's forward pass last before an event; failing that, the one of what it is in.
-    /// `None` if several functions have called it since `since`: which of them made the graph is not known.
+    /// The line that ran a module's forward pass last before an event; failing that, the one of what it is
+    /// in. `None` if several functions have called it since `since`: which of them made the graph is not
+    /// known.
     pub(crate) fn line(&self, module: ModuleId, event: usize, since: usize) -> Option<FrameId> {
         let lines_of = |module: ModuleId| &self.modules[module.0 as usize].lines;
         let lines = self.upwards(module).map(lines_of).find(|lines| !lines.is_empty())?;

@@ -72,8 +72,8 @@ impl Confidence {
 pub struct Steps {
     /// Where steps begin and end, ascending; empty if there are none.
     pub bounds: Vec<usize>,
-    /// Those of [`Steps::bounds`] that belong to the main loop. A step of the main loop that contains a loop of
-    /// its own, such as an evaluation, is several steps.
+    /// Those of [`Steps::bounds`] that belong to the main loop. A step of the main loop that contains a loop
+    /// of its own, such as an evaluation, is several steps.
     pub main: Vec<usize>,
     /// Whether the last piece of `main` is what follows the last step of the main loop.
     pub has_tail: bool,

@@ -52,10 +52,10 @@ npu-other-process | torch-1.10 | npu | 0 | other_process | requested=22.00 MiB, 
 npu-fragmented | torch-1.10 | npu | 3 | fragmentation | requested=5.03 GiB, total=60.96 GiB, allocated=49.47 GiB, free=1.32 GiB, reserved=57.55 GiB
 torch-0 | torch-0 | cuda |  | unknown | 
 cuda-error | cuda-error | cuda |  | unknown | 
-cublas | cublas | cuda |  | unknown | 
-cudnn | cudnn | cuda |  | unknown | 
-nccl | nccl | cuda |  | unknown | requested=6291456 bytes
-nccl-failure | nccl | cuda |  | unknown | 
+cublas | cublas | cuda |  | not_pytorch | 
+cudnn | cudnn | cuda |  | not_pytorch | 
+nccl | nccl | cuda |  | not_pytorch | requested=6291456 bytes
+nccl-failure | nccl | cuda |  | not_pytorch | 
 oom-killer | linux-oom-killer | host |  | host_memory | resident=12918388 KiB, process 698405=?
 slurm | slurm-oom | host |  | host_memory | 
 slurm-new | slurm-oom | host |  | host_memory | 
