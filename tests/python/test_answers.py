@@ -329,6 +329,29 @@ def test_an_evaluation_that_runs_out_of_memory_because_it_keeps_graphs(findings)
     assert "caught the exception" not in words(oom) and oom["severity"] == "high"
 
 
+def test_what_held_the_memory_when_an_allocation_failed_is_known_after_the_program_went_on(findings):
+    found = findings(
+        """
+        import torch
+
+        torch.cuda.set_per_process_memory_fraction(2**30 / torch.cuda.get_device_properties(0).total_memory)
+
+        def collect():
+            pages = []
+            while True:
+                pages.append(torch.zeros(64, 1 << 20, dtype=torch.uint8, device="cuda"))
+
+        try:
+            collect()
+        except torch.OutOfMemoryError:
+            print("enough")
+        torch.zeros(10, device="cuda")
+        """
+    )
+    oom = only(found, "oom")
+    assert "local pages`, a list with" in words(oom) and "caught the exception and went on" in words(oom)
+
+
 def test_a_failed_allocation_that_the_program_catches(findings):
     found = findings(
         """

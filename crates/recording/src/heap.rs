@@ -1,4 +1,4 @@
-//! `rankN.heap` and `rankN.growing.heap`: the references that kept tensors alive.
+//! `rankN.heap`, `rankN.oom.heap` and `rankN.growing.heap`: the references that kept tensors alive.
 
 use crate::{AllocationCounts, DumpReason, FileError};
 use heap::{Heap, Parts, ReferenceKind, ReferenceName, Root, Storage, StorageDevice};

@@ -8,8 +8,8 @@ use std::sync::Arc;
 /// Largest file that is read, in bytes: a year of steps takes less.
 const MAX_FILE_BYTES: u64 = 1 << 30;
 /// Suffixes of the files of a rank.
-const RANK_FILE_SUFFIXES: [&str; 7] =
-    ["json", "pickle", "steps.jsonl", "labels", "heap", "growing.heap", "ask"];
+const RANK_FILE_SUFFIXES: [&str; 8] =
+    ["json", "pickle", "steps.jsonl", "labels", "heap", "oom.heap", "growing.heap", "ask"];
 /// Suffixes of compressed snapshots.
 pub const COMPRESSED_SUFFIXES: [&str; 3] = ["gz", "xz", "zst"];
 
@@ -68,7 +68,7 @@ pub enum SidecarPart {
     Run,
     /// `meta.json`
     Meta,
-    /// `rankN.heap` or `rankN.growing.heap`
+    /// `rankN.heap`, `rankN.oom.heap` or `rankN.growing.heap`
     Heap,
 }
 
@@ -110,8 +110,8 @@ impl Sidecars {
     /// Returns the sidecar files of a snapshot that exist.
     pub fn files(snapshot: &Path) -> Vec<PathBuf> {
         let Some(stem) = Stem::of(snapshot) else { return Vec::new() };
-        let own =
-            ["json", "steps.jsonl", "labels", "heap", "growing.heap"].map(|suffix| stem.with_suffix(suffix));
+        let own = ["json", "steps.jsonl", "labels", "heap", "oom.heap", "growing.heap"]
+            .map(|suffix| stem.with_suffix(suffix));
         let all = own.into_iter().chain([stem.folder().join(META_FILE)]);
         all.filter(|path| path.is_file()).collect()
     }
@@ -153,10 +153,10 @@ impl Sidecars {
         }
     }
 
-    /// At the end of a program the variables of its functions are gone: the dump written while memory grew
-    /// may say more.
+    /// At the end of a program the variables of its functions are gone: the dumps written when an allocation
+    /// failed, and while memory grew may say more.
     fn read_heaps(&mut self, stem: &Stem, read: Read<'_>) {
-        for suffix in ["heap", "growing.heap"] {
+        for suffix in ["heap", "oom.heap", "growing.heap"] {
             let dump = self.parse(stem.with_suffix(suffix), SidecarPart::Heap, read, HeapDump::parse);
             self.recording.heaps.extend(dump.map(Arc::new));
         }

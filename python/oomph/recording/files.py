@@ -20,7 +20,7 @@ _FLUSH_INTERVAL_SECONDS = 0.5
 
 
 _CAREFUL = NO_LINKS | NO_WAITING
-_ENDINGS = ("pickle", "labels", "heap", "growing.heap", "steps.jsonl", "ask")
+_ENDINGS = ("pickle", "labels", "heap", "oom.heap", "growing.heap", "steps.jsonl", "ask")
 """Of a rank's files, besides its summary (`json`)."""
 
 
@@ -43,6 +43,9 @@ class Files:
     def write_json(self, ending: str, content: Any) -> None:
         text = json.dumps(content, separators=(",", ":"))
         _replace(self.path(ending), lambda file: file.write(text.encode()))
+
+    def rename(self, ending: str, to: str) -> None:
+        os.replace(self.path(ending), self.path(to))
 
     def write_for_all(self, name: str, content: Any) -> None:
         """A file that every rank would write alike."""

@@ -135,6 +135,8 @@ class Recorder:
         self._nvml: Nvml | None = None
         self._asked_nvml_at = 0.0
         self._oom: dict[str, Any] | None = None
+        self._is_heap_of_oom = False
+        """Whether the references that were written last are those of a failed allocation."""
         self._last_word: str | None = None
         """What the last dump was for, if the program is about to get an exception with it."""
         self._began = time.monotonic()
@@ -478,7 +480,7 @@ class Recorder:
             self.files.flush_steps()
             self.files.write_json("json", self._summary(reason, ended))
             if seconds is not None and self.options.has_heap:
-                self._part(lambda: self._write_heap("heap", reason))
+                self._part(lambda: self._write_last_heap(reason))
             return True
         except Exception as error:
             self._complain(error)
@@ -491,7 +493,7 @@ class Recorder:
     def _write_snapshot(self, reason: str, seconds: float | None) -> None:
         # First: what follows makes millions of objects.
         if self.options.has_heap and seconds is None:
-            self._part(lambda: self._write_heap("heap", reason))
+            self._part(lambda: self._write_last_heap(reason))
         if self.options.has_labels:
             self._part(self.labels.everything)
         self._allocations = self.history.allocations()
@@ -511,6 +513,13 @@ class Recorder:
     def _write_heap(self, ending: str, reason: str) -> None:
         when = {"allocations": self.history.allocations(), "time_us": time.time_ns() // 1000, "dumped": reason}
         self.files.write_json(ending, {**heap.walk(), **when})
+
+    def _write_last_heap(self, reason: str) -> None:
+        """A program that catches a failed allocation goes on: what held its memory then is kept beside what does later."""
+        if self._is_heap_of_oom and reason != "oom":
+            self.files.rename("heap", "oom.heap")
+        self._is_heap_of_oom = reason == "oom"
+        self._write_heap("heap", reason)
 
     def _write_growing(self) -> None:
         """While memory grows: when the program is at its end, what its functions held has no name any more."""
