@@ -148,7 +148,8 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, code)
     (peak.parse().expect("a number"), code.parse().expect("a number"))
 }
 
-/// 64 MiB and three times the input: compressed or not, what is on disk counts for a file that is no snapshot.
+/// 80 MiB and three times the input: compressed or not, what is on disk counts for a file that is no snapshot.
+/// Most take 45 MiB; huge pages, where the kernel has them at hand, add up to 20.
 #[test]
 fn no_file_takes_more_memory_than_it_is_worth() {
     let folder = folder();
@@ -158,7 +159,7 @@ fn no_file_takes_more_memory_than_it_is_worth() {
         let path = write(&folder, "bomb", &bytes);
         let begun = std::time::Instant::now();
         let (peak, code) = measure(&path);
-        let allowed = (64 << 10) + 3 * bytes.len() as u64 / 1024;
+        let allowed = (80 << 10) + 3 * bytes.len() as u64 / 1024;
         let line = format!(
             "{name}: {} KiB of input, {} MiB of memory, {} MiB allowed, exit {code}, {:.1} s",
             bytes.len() / 1024,
