@@ -73,9 +73,9 @@ pub use compare::{
 };
 pub use findings::finding::{EvidenceValue, Finding, FindingKind, Focus, OomCause, Severity};
 pub use findings::fragmentation::never_needed;
-pub use findings::leak::CARD_SIZES_GIB;
 pub use findings::not_found::not_found;
 pub use findings::retries::retries;
+pub use findings::room::CARD_SIZES_GIB;
 pub use findings::{Diagnosis, findings};
 pub use holders_view::{HeldTensor, HoldersView, TensorAddress};
 pub use rank_findings::{RankFinding, rank_findings};

@@ -29,9 +29,9 @@ _DEVICES_CHECK_INTERVAL = 64
 """Calls after which to check for devices that have come into use since."""
 
 
-_CONTEXT = {"context": "alloc", "stacks": "python"}
-"""Which stacks to record. Not at frees: reading a stack there loses an exception that is on its way (checkpointing stops its
-recomputation with one, and PyTorch then fails with a SystemError)."""
+_WITH_STACKS = "alloc"
+"""Which events to record with their stacks. Not frees: reading a stack there loses an exception that is on its way
+(checkpointing stops its recomputation with one, and PyTorch then fails with a SystemError)."""
 
 
 class _Functions(NamedTuple):
@@ -74,7 +74,7 @@ class CudaHistory:
         if self._pytorchs is None:
             return  # stopped before the program came to CUDA
         try:
-            self._pytorchs.record(enabled="all", **_CONTEXT, max_entries=self.max_events)
+            self._record(_WITH_STACKS)
             self.is_on = True
             begun()
         except Exception as error:
@@ -106,7 +106,7 @@ class CudaHistory:
         memory: Any = torch.cuda.memory
         if memory._record_memory_history is self._record_memory_history:
             memory._record_memory_history = functions.record
-        if torch._C._cuda_emptyCache is self._empty_cache:
+        if getattr(torch._C, "_cuda_emptyCache", None) is self._empty_cache:
             torch._C._cuda_emptyCache = functions.empty_cache
         if functions.set_metadata is not None and memory._set_memory_metadata is self._set_memory_metadata:
             memory._set_memory_metadata = functions.set_metadata
@@ -117,7 +117,7 @@ class CudaHistory:
         has_metadata = self.mark is not _not_there
         pytorchs = self._pytorchs = _Functions(
             memory._record_memory_history,
-            torch._C._cuda_emptyCache,
+            getattr(torch._C, "_cuda_emptyCache", _not_there),
             memory._set_memory_metadata if has_metadata else None,
         )
         history, pid, getpid = self, os.getpid(), os.getpid
@@ -138,7 +138,8 @@ class CudaHistory:
             with history._frees_with_stacks():
                 return pytorchs.empty_cache(*args, **kwargs)
 
-        torch._C._cuda_emptyCache = self._empty_cache = empty_cache
+        if pytorchs.empty_cache is not _not_there:
+            torch._C._cuda_emptyCache = self._empty_cache = empty_cache
         pytorchs_metadata = pytorchs.set_metadata
         if pytorchs_metadata is None:
             return
@@ -166,7 +167,7 @@ class CudaHistory:
         asked = self._asked = dict(bound.arguments)
         more = {"enabled": "all", "max_entries": max(self.max_events, asked["max_entries"]), "clear_history": False}
         if asked["context"] is None:
-            more |= _CONTEXT
+            more |= {"context": _WITH_STACKS, "stacks": "python"}
         return record(**{name: more.get(name, value) for name, value in asked.items()})
 
     def snapshot(self) -> dict[str, Any]:
@@ -177,7 +178,7 @@ class CudaHistory:
     def record_stacks(self, *, wanted: bool) -> bool:
         if self._pytorchs is not None and self.is_on and self._asked is None:
             self._has_stacks = wanted
-            self._record("alloc" if wanted else None)
+            self._record(_WITH_STACKS if wanted else None)
             return wanted
         return True
 
@@ -187,23 +188,22 @@ class CudaHistory:
 
     @contextmanager
     def _frees_with_stacks(self) -> Iterator[None]:
-        """Which line returns memory to the device: here no exception is on its way."""
+        """Records which line returns memory to the device: here no exception is on its way."""
         changes = self.is_on and self._asked is None
-        try:
-            if changes:
-                self.has_own_frames = True
-                self._record("all")
-        except Exception as error:
-            keep(error)
-            changes = False
+        if changes:
+            self.has_own_frames = True
+            self._try_to_record("all")
         try:
             yield
         finally:
             if changes:
-                try:
-                    self._record("alloc" if self._has_stacks else None)
-                except Exception as error:
-                    keep(error)
+                self._try_to_record(_WITH_STACKS if self._has_stacks else None)
+
+    def _try_to_record(self, context: str | None) -> None:
+        try:
+            self._record(context)
+        except Exception as error:
+            keep(error)
 
     def live_snapshot(self) -> dict[str, Any]:
         """Without the events: a fraction of the time."""

@@ -107,7 +107,7 @@ class Live:
         return answer
 
     def _steps_since(self, since: int) -> list[dict[str, Any]]:
-        uncounted = [_step(*step) for step in self._recorder.uncounted()]
+        uncounted = [_step(*step) for step in self._recorder.uncounted.look()]
         # They may have been counted meanwhile.
         counted = {step["step"]: step for step in self._steps.copy()}
         steps = {step["step"]: step for step in uncounted} | counted

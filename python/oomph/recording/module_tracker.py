@@ -227,7 +227,7 @@ class ModuleTracker:
         hooked = self._hooked
         hook = self._outside if followed is None else followed.hook
         try:
-            for tensor in (value,) if type(value) is torch.Tensor else _tensors(value):
+            for tensor in (value,) if type(value) is torch.Tensor else tensors_in(value):
                 known = hooked.get(id(tensor))
                 if known is not None and known() is tensor:
                     continue
@@ -316,8 +316,8 @@ def _has_profiler() -> bool:
     return monitoring is not None and monitoring.get_tool(monitoring.PROFILER_ID) is not None
 
 
-def _tensors(value: Any, depth: int = 0) -> Iterator[torch.Tensor]:
-    """The tensors in what a module returns; the first ones of a long list."""
+def tensors_in(value: Any, width: int = _MAX_WIDTH, depth: int = 0) -> Iterator[torch.Tensor]:
+    """The tensors in what a module is given or returns; of a long container the first `width` entries."""
     if isinstance(value, torch.Tensor):
         yield value
     elif depth < _MAX_DEPTH:
@@ -327,5 +327,5 @@ def _tensors(value: Any, depth: int = 0) -> Iterator[torch.Tensor]:
             value = [getattr(value, field.name, None) for field in dataclasses.fields(value)]
         elif not isinstance(value, (tuple, list)):
             return
-        for inner, _ in zip(value, range(_MAX_WIDTH), strict=False):
-            yield from _tensors(inner, depth + 1)
+        for inner, _ in zip(value, range(width), strict=False):
+            yield from tensors_in(inner, width, depth + 1)

@@ -43,7 +43,7 @@ class Pace:
         return self._alike < _EQUAL_STEPS_FOR_STEADY or self._alike % self._look_again() == 0
 
     def repeated(self, rows: list[dict[str, int]], steps: int) -> bool:
-        """Whether the counters are those that the last step, made so many times again, would have led to."""
+        """Whether repeating the last step `steps` times would have led to these counters."""
         return len(rows) == len(self._step) and all(
             (row["allocations"], row["all_requested"], row["allocated"])
             == (counts[0] + steps * step[0], counts[1] + steps * step[1], step[2])
@@ -51,12 +51,12 @@ class Pace:
         )
 
     def count(self, steps: int) -> None:
-        """Takes so many further steps as repeats of the last one."""
+        """Counts `steps` further steps as repeats of the last one."""
         self._counts = [(a + steps * b, c + steps * d) for (a, c), (b, d, _) in zip(self._counts, self._step)]
         self._alike += steps
 
     def allocations_after(self, steps: int) -> list[int]:
-        """Allocations that each device has made after so many further repeats of the last step."""
+        """Allocations of each device after `steps` further repeats of the last step."""
         return [a + steps * b for (a, _), (b, _, _) in zip(self._counts, self._step)]
 
     def _look_again(self) -> int:

@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.util import Finalize, register_after_fork
 from typing import Any
@@ -31,7 +31,7 @@ from .history import EVENTS_PER_ALLOCATION, History
 from .labels import Labels
 from .live import Live
 from .messages import say, words
-from .module_tracker import ModuleTracker
+from .module_tracker import ModuleTracker, tensors_in
 from .names import Names
 from .nvml import Nvml
 from .on_leak import OnLeak, answer
@@ -39,15 +39,13 @@ from .pace import Pace
 from .signals import Signals
 from .stacks import leave_out_own_frames
 from .steps import Steps
+from .uncounted import UncountedSteps
 
 _MAX_CALLS = 1024
-_MAX_DEPTH = 3
-"""How deep to look for tensors in the arguments of a module."""
+_MAX_ARGUMENTS = 1024
+"""Bounds on the calls of modules that are remembered, and on the arguments of one that are looked at."""
 _SECONDS_PER_EVENT = 3e-6
 """Time to write the history (467,100 events in 1.4 s on the host of an H200)."""
-_MAX_UNCOUNTED_STEPS = 7
-_MAX_UNCOUNTED_US = 250_000
-"""Steps of a steady loop after which the counters are read at the latest, and time since they were."""
 _NVML_INTERVAL_SECONDS = 1.0
 """Time between queries of the driver."""
 _MAX_SECONDS_IN_DUMPS = 2.0
@@ -116,11 +114,9 @@ class Recorder:
         """Calls of outermost modules in the last step that was recorded closely, by what they were given."""
         self._calls: set[Any] = set()
         """The same for the step that runs."""
-        self._uncounted: list[tuple[int, int]] = []
-        """Numbers of steps of a steady loop whose counters have not been read, and when they ended, in microseconds."""
-        self._counted_us = 0
-        self._last_rows: list[dict[str, int]] = []
-        """The counters that were read last."""
+        self.uncounted = UncountedSteps(self._pace)
+        self._unreported: list[Leak] = []
+        """Leaks that the alarm has found in steps that were counted later."""
         self._growth = Growth()
         self.exception: str | None = None
         self._after_step = after_step
@@ -298,7 +294,7 @@ class Recorder:
 
     def _begin_anew(self) -> None:
         self.count = 0
-        self._uncounted = []
+        self.uncounted.forget()
         self._growth = Growth()
         self._live.begin_anew()
         self._alarm = None if self._new_alarm is None else self._new_alarm()
@@ -314,14 +310,14 @@ class Recorder:
             self._last_word = None
             if self._can_count_later(now_us):
                 self.count += 1
-                self._uncounted.append((self.count, now_us))
+                self.uncounted.add(self.count, now_us)
                 return
             rows = self.history.counters()
             if not rows:
                 return
-            found = self._count_repeated(are_alike=self._pace.repeated(rows, len(self._uncounted) + 1))
+            self._count_repeated(are_alike=self._pace.repeated(rows, len(self.uncounted) + 1))
+            self.uncounted.count(rows, now_us)
             self.count += 1
-            self._counted_us = now_us
             self._prepare()
             row: dict[str, Any] = {"step": self.count, "time_us": now_us}
             if not self._has_all_stacks:
@@ -332,7 +328,6 @@ class Recorder:
             self._look(closely=self._pace.is_new(rows) or self.options.has_all_stacks)
             self._has_all_stacks = self._has_stacks
             self._live.step_ended(self.count, row["time_us"], rows)
-            self._last_rows = [{name: of[name] for name in ("device", "allocations", "allocated", "reserved")} for of in rows]
             if self.history.kind == "cuda":
                 row.update(pinned())
                 self._ask_driver(rows)
@@ -342,8 +337,8 @@ class Recorder:
                 is_written = self._write(reason, "running")
             if self.options.has_heap and self._growth.is_worth_a_look(rows):
                 self._part(self._write_growing)
-            if self._alarm is not None:
-                found += self._alarm(rows, self.files)
+            self._raise_alarm(rows)
+            found, self._unreported = self._unreported, []
             if found:
                 for leak in found:
                     say(f"{leak.message}; a recording so far goes to {self.files.folder}")
@@ -358,38 +353,25 @@ class Recorder:
 
     def _can_count_later(self, now_us: int) -> bool:
         """Whether the counters after a step need not be read yet: nobody waits for them, and the loop is steady."""
-        return (
-            not self._has_stacks
-            and len(self._uncounted) < _MAX_UNCOUNTED_STEPS
-            and now_us - self._counted_us < _MAX_UNCOUNTED_US
-            and self._after_step is None
-        )
+        return not self._has_stacks and self._after_step is None and self.uncounted.can_take(now_us)
 
-    def _count_repeated(self, *, are_alike: bool) -> list[Leak]:
-        """Writes down the steps whose counters were not read. If they were not alike, only when they ended is known."""
-        uncounted, self._uncounted = self._uncounted, []
-        leaks: list[Leak] = []
-        for steps, (number, time_us) in enumerate(uncounted, 1):
-            counts = self._pace.allocations_after(steps) if are_alike else []
-            devices = [{**row, "allocations": count} for row, count in zip(self._last_rows, counts)]
-            self._live.step_ended(number, time_us, devices or self._last_rows)
-            if self._alarm is not None:
-                leaks += self._alarm(self._last_rows, self.files)
-            self.files.add_earlier_step({"step": number, "time_us": time_us, "stacks": False, "devices": devices})
-        if uncounted and are_alike:
-            self._pace.count(len(uncounted))
-        return leaks
+    def _count_repeated(self, *, are_alike: bool) -> None:
+        """Writes down the steps whose counters were not read."""
+        last = self.uncounted.last_rows
+        for number, time_us, rows in self.uncounted.take(are_alike=are_alike):
+            self._live.step_ended(number, time_us, rows or last)
+            self._raise_alarm(last)
+            self.files.add_earlier_step({"step": number, "time_us": time_us, "stacks": False, "devices": rows})
 
-    def uncounted(self) -> list[tuple[int, int, list[dict[str, int]]]]:
-        """For watchers: the steps that have ended since the counters were read, with those counters."""
-        rows = self._last_rows
-        return [(number, time_us, rows) for number, time_us in self._uncounted.copy()]
+    def _raise_alarm(self, rows: list[dict[str, int]]) -> None:
+        if self._alarm is not None:
+            self._unreported += self._alarm(rows, self.files)
 
     def _count_so_far(self) -> None:
         """In the middle of a step: the steps before it were alike if there have been as many allocations."""
-        if self._uncounted:
+        if self.uncounted:
             made = [row["allocations"] for row in self.history.counters()]
-            expected = self._pace.allocations_after(len(self._uncounted))
+            expected = self._pace.allocations_after(len(self.uncounted))
             self._count_repeated(are_alike=len(made) == len(expected) and all(a >= b for a, b in zip(made, expected)))
 
     def _prepare(self) -> None:
@@ -411,7 +393,8 @@ class Recorder:
 
     def _entered(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         """A module is called by no other. With another input, or in another mode, it will not repeat what it did before."""
-        call = (id(module), module.training, torch.is_grad_enabled(), tuple(_shapes((args, kwargs))))
+        given = [(of.shape, of.dtype) for part in (args, kwargs) for of in tensors_in(part, _MAX_ARGUMENTS)]
+        call = (id(module), module.training, torch.is_grad_enabled(), tuple(given))
         if not self._has_stacks:
             if call in self._seen_calls:
                 return
@@ -563,17 +546,6 @@ class Recorder:
 
 
 _watches_failures = False
-
-
-def _shapes(values: Iterable[Any], depth: int = 0) -> Iterator[tuple[Any, Any]]:
-    """Shapes and types of the tensors among what a module is called with."""
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value.shape, value.dtype
-        elif depth < _MAX_DEPTH and isinstance(value, (tuple, list)):
-            yield from _shapes(value, depth + 1)
-        elif depth < _MAX_DEPTH and isinstance(value, dict):
-            yield from _shapes(value.values(), depth + 1)
 
 
 def _watch_failures() -> None:

@@ -78,7 +78,8 @@ pub(super) fn measure(model: &RunModel<'_>) -> Option<ChurnFacts> {
     // The first fifth is warm-up.
     let first = steps.bounds.get(steps.count() / 5).copied()?;
     let late = model.step_peaks.segments.partition_point(|event| event.event < first);
-    let calls = calls(model, &model.step_peaks.segments[late..]);
+    let has_ample_room = roomy_card(model).is_some();
+    let calls = calls(model, &model.step_peaks.segments[late..], has_ample_room);
     let later_steps = steps.count() - steps.count() / 5;
     let share_of_steps = calls.returning.len() as f64 / later_steps.max(1) as f64;
     if calls.returning.len() < MIN_STEPS || share_of_steps < MIN_SHARE_OF_STEPS || calls.mallocs < 2 {
@@ -102,18 +103,17 @@ pub(super) fn measure(model: &RunModel<'_>) -> Option<ChurnFacts> {
         bytes_per_step: Bytes(calls.bytes.0 / later_steps.max(1) as u64),
         has_max_split: snapshot.settings.max_split.is_some(),
         retries: retries(model.device),
-        has_ample_room: roomy_card(model).is_some(),
+        has_ample_room,
         calls,
     })
 }
 
-fn calls(model: &RunModel<'_>, events: &[SegmentEvent]) -> Calls {
+fn calls(model: &RunModel<'_>, events: &[SegmentEvent], has_ample_room: bool) -> Calls {
     let (snapshot, history, device) = (model.device.snapshot, &model.device.history, model.device);
     let mut calls = Calls::default();
     // A flush returns many segments at once, for one reason.
     let mut last: Option<(usize, ReleaseReason)> = None;
     let trials = model.cudnn_trials();
-    let has_ample_room = roomy_card(model).is_some();
     for event in events {
         let Some(step) = device.steps.of_event(event.event) else { continue };
         if event.reserves {

@@ -4,13 +4,14 @@ use super::finding::{EvidenceValue, Finding, FindingKind, Severity};
 use super::leak_kind::LeakKind;
 use super::line::NamedSite;
 use super::rising_peak::RisingPeakFacts;
-use crate::run::growth::{GrowingSite, GrowingSites, GrowthClock, Trend};
+use super::room::Room;
+use crate::run::growth::{GrowingSite, GrowingSites, GrowthClock, MIN_STEADY_SHARE, Trend};
 use crate::run::holders::Held;
 use crate::run::model::RunModel;
 use crate::trace::modules::ModuleId;
 use crate::words::{counted, grouped, listed, percent, share};
 use heap::HolderKind;
-use recording::{GpuInfo, Label};
+use recording::Label;
 use rustc_hash::FxHashMap;
 use snapshot::{Bytes, FrameId, StackId};
 
@@ -24,10 +25,6 @@ const MIN_PACE: f64 = 64.0;
 /// Steps until the card is full below which a leak ends most runs, and above which it ends hardly any.
 const HIGH_STEPS_LEFT: f64 = 10_000.0;
 const LOW_STEPS_LEFT: f64 = 1_000_000.0;
-/// Memory sizes that GPUs are sold with, in GiB, ascending.
-pub const CARD_SIZES_GIB: [u64; 12] = [8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 141, 192];
-/// Share of the steps from which a leak is one of every step: rounding hides the growth of some.
-const MIN_SHARE_OF_STEPS: f64 = 0.75;
 /// Share of a leak by which memory as a whole has to grow.
 const MIN_GROWTH_OF_ALL: f64 = 0.4;
 /// Lines that are named.
@@ -270,7 +267,7 @@ impl SiteCluster<'_> {
         gaps.sort_unstable();
         let usual = *gaps.get(gaps.len() / 2)?;
         let alike = gaps.iter().filter(|&&gap| gap == usual).count();
-        (usual > 1 && alike as f64 >= MIN_SHARE_OF_STEPS * gaps.len() as f64).then_some(usual)
+        (usual > 1 && alike as f64 >= MIN_STEADY_SHARE * gaps.len() as f64).then_some(usual)
     }
 }
 
@@ -386,37 +383,6 @@ fn lines(
     lines
 }
 
-/// The memory that growth will fill.
-pub(super) struct Room {
-    /// What PyTorch may reserve.
-    pub(super) size: Bytes,
-    pub(super) name: String,
-}
-
-impl Room {
-    /// The room that a failed allocation met, if the leak has a part in that; otherwise the next common size.
-    pub(super) fn of(model: &RunModel<'_>, leaked: Bytes) -> Room {
-        let reserved = model.device.history.reserved_peak.bytes;
-        if !model.step_peaks.ooms.is_empty() && share(leaked, reserved) >= 0.1 {
-            return Room { size: reserved, name: "the memory that this process may use".to_owned() };
-        }
-        let device = model.device.history.device;
-        let card = model.device.recording.gpu(device);
-        if let Some(card) = card.and_then(GpuInfo::usable).filter(|&size| size > reserved) {
-            let taken = model.device.recording.non_pytorch(device);
-            let taken = taken.map_or(Bytes::ZERO, |taken| taken.process + taken.others);
-            let size = card.saturating_sub(taken).max(reserved);
-            return Room { size, name: format!("this {card} device") };
-        }
-        let next = CARD_SIZES_GIB.iter().copied().find(|&gib| (gib << 30) > reserved.0);
-        let gib = next.unwrap_or_else(|| (reserved.0 >> 30).saturating_mul(2).min(u64::MAX >> 30));
-        // The size of the GPU is not in a snapshot.
-        let article = if matches!(gib, 8 | 80) { "an" } else { "a" };
-        let thing = if model.device.is_cpu() { "machine" } else { "GPU" };
-        Room { size: Bytes(gib << 30), name: format!("{article} {gib} GiB {thing} (the next common size)") }
-    }
-}
-
 /// The finding in words.
 pub(super) fn describe(facts: &LeakFacts) -> Finding {
     let site = facts.lines.first().and_then(|line| line.line.frame);
@@ -484,7 +450,7 @@ fn summary(facts: &LeakFacts) -> String {
             "{bytes} accumulated so far, {pace} per step{since_words}; what holds it has a limit"
         );
     }
-    if *rises as f64 >= MIN_SHARE_OF_STEPS * grown as f64 {
+    if *rises as f64 >= MIN_STEADY_SHARE * grown as f64 {
         return format!("{pace} per step{since_words}, still growing");
     }
     match facts.every {

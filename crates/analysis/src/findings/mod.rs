@@ -17,6 +17,7 @@ mod pending;
 mod private_pool;
 pub(crate) mod retries;
 mod rising_peak;
+pub(crate) mod room;
 mod spike;
 mod workspace;
 

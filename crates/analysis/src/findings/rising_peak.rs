@@ -2,8 +2,8 @@
 //! context, packed sequences.
 
 use super::finding::{EvidenceValue, Finding, FindingKind, Severity};
-use super::leak::Room;
 use super::line::{NamedSite, SiteBytes};
+use super::room::Room;
 use super::spike;
 use crate::run::growth::{MAX_COMPARED, MIN_AGREEMENT, agreement};
 use crate::run::model::RunModel;

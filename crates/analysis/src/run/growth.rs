@@ -101,7 +101,7 @@ const MIN_RISES: usize = 3;
 /// Rises from which growth that skips steps is a trend: three in eight steps happen by chance.
 const MIN_SCATTERED_RISES: usize = 5;
 /// Share of the steps with a rise below which rises are scattered.
-const MIN_STEADY_SHARE: f64 = 0.75;
+pub(crate) const MIN_STEADY_SHARE: f64 = 0.75;
 /// Share of what was ever added that may be taken away again; more is a buffer, a cache or the garbage
 /// collector.
 const MAX_RETURNED_SHARE: f64 = 0.3;
@@ -110,7 +110,7 @@ const MIN_SHARE_OF_LEFT: f64 = 0.5;
 /// Below this share of the first half's pace, growth in the second half dies down: a cache that fills.
 const MAX_LATE_SHARE: f64 = 0.25;
 
-/// Fewest steps from which a queue can be told from one that fills once.
+/// Minimum number of steps to distinguish a queue that grows from one that fills up once.
 const MIN_STEPS_FOR_QUEUE: usize = 12;
 /// Share of the growth that the last quarter of the steps has to have.
 const MIN_SHARE_AT_END: f64 = 0.125;

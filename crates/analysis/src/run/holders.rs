@@ -13,7 +13,7 @@ use heap::{
 };
 use recording::{DumpReason, HeapDump, Recording};
 use rustc_hash::{FxHashMap, FxHashSet};
-use snapshot::{Bytes, DeviceKind, History, StackId};
+use snapshot::{Allocation, Bytes, DeviceKind, History, StackId};
 use std::sync::{Arc, OnceLock};
 
 /// Other holders are reported if they hold more than this share.
@@ -146,6 +146,11 @@ impl<'a> Holders<'a> {
 }
 
 impl Joined<'_> {
+    /// Nodes and bytes of those allocations, all of them alive at the dump, that it has storages of.
+    fn wanted<'a>(&self, alive: impl Iterator<Item = &'a Allocation>) -> Vec<(u32, u64)> {
+        alive.filter_map(|allocation| Some((*self.nodes.get(&allocation.addr)?, allocation.size.0))).collect()
+    }
+
     fn holdings(&self) -> &AnalyzedHeap {
         self.holdings.get_or_init(|| {
             let bytes_of =
@@ -159,36 +164,28 @@ impl Device<'_> {
     /// Who keeps the blocks of these rows of [`History::allocations`].
     pub fn held(&self, rows: impl Iterator<Item = usize> + Clone) -> Option<Held> {
         let total: Bytes = rows.clone().map(|row| self.history.allocations[row].size).sum();
-        let seen = |joined: &Joined<'_>| -> Vec<(u32, u64)> {
-            let allocations = rows.clone().map(|row| &self.history.allocations[row]);
-            allocations
-                .filter(|allocation| allocation.is_allocated_at(joined.position))
-                .filter_map(|allocation| Some((*joined.nodes.get(&allocation.addr)?, allocation.size.0)))
-                .collect()
-        };
+        let dumps = self.holders.dumps.iter().map(|joined| {
+            let there = rows.clone().map(|row| &self.history.allocations[row]);
+            let there = there.filter(|allocation| allocation.is_allocated_at(joined.position));
+            let wanted = joined.wanted(there.clone());
+            // All blocks that were there, although most came later.
+            let is_early = joined.dump.reason == Some(DumpReason::Growing)
+                && wanted.len() >= MIN_SEEN_BLOCKS_OF_GROWTH
+                && wanted.len() == there.count();
+            (joined, wanted, is_early)
+        });
         let bytes = |wanted: &[(u32, u64)]| wanted.iter().map(|(_, bytes)| bytes).sum::<u64>();
         let has_seen = |wanted: &[(u32, u64)], share: f64| bytes(wanted) as f64 >= share * total.0 as f64;
-        // All blocks that were there, although most came later.
-        let has_seen_early = |joined: &Joined<'_>, wanted: &[(u32, u64)]| {
-            let allocations = rows.clone().map(|row| &self.history.allocations[row]);
-            let existed = allocations.filter(|allocation| allocation.is_allocated_at(joined.position));
-            joined.dump.reason == Some(DumpReason::Growing)
-                && wanted.len() >= MIN_SEEN_BLOCKS_OF_GROWTH
-                && existed.count() == wanted.len()
-        };
-        let dumps = self.holders.dumps.iter().map(|joined| (joined, seen(joined)));
         let mut dumps: Vec<_> = dumps
-            .filter(|(joined, wanted)| {
-                has_seen(wanted, MIN_SEEN_SHARE_BEFORE_GARBAGE) || has_seen_early(joined, wanted)
-            })
+            .filter(|(_, wanted, is_early)| *is_early || has_seen(wanted, MIN_SEEN_SHARE_BEFORE_GARBAGE))
             .collect();
         // First the moment at which most of them were there.
-        dumps.sort_by_key(|(_, wanted)| std::cmp::Reverse(bytes(wanted)));
-        let (joined, wanted) = dumps.first()?;
-        if !has_seen(wanted, MIN_SEEN_SHARE) && !has_seen_early(joined, wanted) {
+        dumps.sort_by_key(|(_, wanted, _)| std::cmp::Reverse(bytes(wanted)));
+        let (_, wanted, is_early) = dumps.first()?;
+        if !is_early && !has_seen(wanted, MIN_SEEN_SHARE) {
             return None;
         }
-        let mut answers = dumps.iter().filter_map(|(joined, wanted)| self.held_at(joined, wanted, total));
+        let mut answers = dumps.iter().filter_map(|(joined, wanted, _)| self.held_at(joined, wanted, total));
         let first = answers.next()?;
         // What held them while the program ran may be garbage at its end, with all that it held.
         let is_garbage = first.kind == HolderKind::Cycle && !first.is_gradient_cycle;
@@ -203,9 +200,7 @@ impl Device<'_> {
             let alive = self.history.allocations.iter().filter(|allocation| {
                 allocation.is_allocated_at(joined.position) && stacks.contains(&allocation.stack)
             });
-            let wanted: Vec<(u32, u64)> = alive
-                .filter_map(|allocation| Some((*joined.nodes.get(&allocation.addr)?, allocation.size.0)))
-                .collect();
+            let wanted = joined.wanted(alive);
             if wanted.is_empty() { None } else { self.held_at(joined, &wanted, total) }
         })
     }

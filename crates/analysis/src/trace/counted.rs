@@ -1,7 +1,7 @@
 //! From a recorder's counts of allocations to positions in the history.
 
 use crate::trace::order::Order;
-use recording::Recording;
+use recording::{Recording, StepMark};
 use std::ops::RangeInclusive;
 
 /// Positions in the history by a recorder's counts. Counting goes back from the end, since a history may have
@@ -12,6 +12,16 @@ pub(crate) struct Counted {
     /// The count at the end.
     end: u64,
     len: usize,
+}
+
+/// A count of allocations at the end of a step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum MarkCount {
+    Reliable(u64),
+    /// The program reset its statistics afterwards.
+    BeforeReset,
+    /// A recorder does not count at the end of every step.
+    NotCounted,
 }
 
 impl Counted {
@@ -43,6 +53,28 @@ impl Counted {
             fits
         };
         counts.rev().take_while(believed).count()
+    }
+
+    /// How far the count at the end of each step can be trusted.
+    pub(crate) fn of_marks<'a>(
+        &self,
+        marks: &'a [StepMark],
+        device: u32,
+    ) -> impl Iterator<Item = (&'a StepMark, MarkCount)> {
+        let count_of = move |mark: &StepMark| mark.allocations.of(device);
+        let counts: Vec<u64> = marks.iter().filter_map(count_of).collect();
+        let mut unreliable = counts.len() - self.reliable(counts.iter().copied());
+        marks.iter().map(move |mark| {
+            let count = match count_of(mark) {
+                None => MarkCount::NotCounted,
+                Some(_) if unreliable > 0 => {
+                    unreliable -= 1;
+                    MarkCount::BeforeReset
+                }
+                Some(count) => MarkCount::Reliable(count),
+            };
+            (mark, count)
+        })
     }
 
     /// Positions at which exactly `count` allocations had been made; `None` before the history.

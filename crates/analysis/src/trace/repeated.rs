@@ -5,11 +5,11 @@
 //! out where they came from and what they hold (`pace.py`). Here they get the stacks and modules of the step
 //! that they repeat, and in `labels.rs` its labels.
 
-use crate::trace::counted::Counted;
+use crate::trace::counted::{Counted, MarkCount};
 use crate::trace::modules;
 use crate::trace::order::Order;
 use crate::words::counted;
-use recording::{Recording, StepMark};
+use recording::Recording;
 use rustc_hash::{FxHashMap, FxHasher};
 use snapshot::{Snapshot, StackId};
 use std::hash::{Hash, Hasher};
@@ -128,19 +128,13 @@ pub(crate) fn repeats(order: &Order<'_>, recording: &Recording) -> Repeats {
 
 /// The steps between marks, by their counts or by the clock, with what comes after the last.
 fn steps(counted: &Counted, order: &Order<'_>, recording: &Recording) -> Vec<RecordedStep> {
-    let count_of = |mark: &StepMark| mark.allocations.of(order.device);
-    let counts: Vec<u64> = recording.marks.iter().filter_map(count_of).collect();
-    let mut unreliable = counts.len() - counted.reliable(counts.iter().copied());
     let mut steps = Vec::with_capacity(recording.marks.len() + 1);
     let mut begin = 0;
-    for mark in &recording.marks {
-        let end = match count_of(mark) {
-            Some(_) if unreliable > 0 => {
-                unreliable -= 1;
-                None
-            }
-            Some(count) => counted.place(count),
-            None => {
+    for (mark, count) in counted.of_marks(&recording.marks, order.device) {
+        let end = match count {
+            MarkCount::Reliable(count) => counted.place(count),
+            MarkCount::BeforeReset => None,
+            MarkCount::NotCounted => {
                 let position = order.position_at(mark.time_us);
                 Some(counted.alloc_events().partition_point(|&event| event < position))
             }

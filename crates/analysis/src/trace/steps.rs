@@ -3,12 +3,12 @@
 //! PyTorch does not record steps. In order of trust: marks that a recorder set, profiler steps, the
 //! optimizer's own annotations; otherwise the loop that the allocations themselves show.
 
-use crate::trace::counted::Counted;
+use crate::trace::counted::{Counted, MarkCount};
 use crate::trace::loops::{Paths, main_loop};
 use crate::trace::order::Order;
 use crate::trace::roles::Roles;
 use crate::trace::site::Sites;
-use recording::Recording;
+use recording::{Recording, StepMark};
 use std::cell::OnceCell;
 use std::ops::Range;
 
@@ -225,29 +225,21 @@ fn ended_at(
 /// Where a recorder saw steps end. Counts of allocations give the exact event; without reliable counts, the
 /// clock is nearly as good.
 fn marked(order: &Order<'_>, recording: &Recording) -> Vec<usize> {
-    if recording.marks.is_empty() {
-        return Vec::new();
-    }
-    let counted = Counted::new(order, recording);
-    let counts: Vec<Option<u64>> =
-        recording.marks.iter().map(|mark| mark.allocations.of(order.device)).collect();
-    let reliable = counted.as_ref().map_or(0, |counted| counted.reliable(counts.iter().flatten().copied()));
-    // A recorder does not count at the end of every step.
-    let first_reliable = counts.iter().flatten().count() - reliable;
-    let mut known = 0;
-    let mut marks: Vec<usize> = Vec::with_capacity(counts.len());
-    for (place, mark) in recording.marks.iter().enumerate() {
-        let at = order.position_at(mark.time_us);
-        known += usize::from(counts[place].is_some());
-        let count = counts[place].filter(|_| known > first_reliable);
-        match (count, &counted) {
-            // Between two allocations there may be frees: the clock shows which of them belong to the step.
-            (Some(count), Some(counted)) => {
-                marks.extend(counted.at(count).map(|range| at.clamp(*range.start(), *range.end())));
-            }
-            _ => marks.push(at),
-        }
-    }
+    let by_clock = |mark: &StepMark| order.position_at(mark.time_us);
+    let mut marks: Vec<usize> = match Counted::new(order, recording) {
+        None => recording.marks.iter().map(by_clock).collect(),
+        Some(counted) => counted
+            .of_marks(&recording.marks, order.device)
+            .filter_map(|(mark, count)| match count {
+                // Between two allocations there may be frees: the clock shows which of them belong to the
+                // step.
+                MarkCount::Reliable(count) => {
+                    counted.at(count).map(|range| by_clock(mark).clamp(*range.start(), *range.end()))
+                }
+                MarkCount::BeforeReset | MarkCount::NotCounted => Some(by_clock(mark)),
+            })
+            .collect(),
+    };
     marks.retain(|&at| at > 0);
     marks.sort_unstable();
     marks.dedup();

@@ -1,8 +1,7 @@
 //! Programs that were once answered wrongly, recorded on a GPU: what `oomph report` says about them must be true.
 
-use serde_json::Value;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use crate::common::{json, root, text};
+use std::path::PathBuf;
 
 /// What is true of a program.
 struct Expected {
@@ -19,40 +18,38 @@ struct Expected {
     absent: &'static [&'static str],
 }
 
+/// Nothing is expected.
+const NOTHING: Expected =
+    Expected { program: "", first: None, bytes_per_step: None, says: &[], never_says: &[], absent: &[] };
 const MIB: u64 = 1 << 20;
 
 const EXPECTED: &[Expected] = &[
     Expected {
         program: "backward_of_the_right_function",
-        first: None,
-        bytes_per_step: None,
-        says: &[],
-        never_says: &[],
         absent: &["leak", "spike", "rising_peak"],
+        ..NOTHING
     },
     Expected {
         program: "churn_empty_cache",
         first: Some(("churn", "churn")),
-        bytes_per_step: None,
         says: &["`empty_cache()` at churn_empty_cache.py:11", "remove `empty_cache()`"],
         never_says: &["unknown"],
         absent: &["leak"],
+        ..NOTHING
     },
     Expected {
         program: "clean_short_pretraining",
         first: Some(("fragmentation", "")),
-        bytes_per_step: None,
         says: &["It costs nothing here"],
-        never_says: &[],
         absent: &["leak", "retained_growth", "spike", "rising_peak"],
+        ..NOTHING
     },
     Expected {
         program: "kept_dataset_cache",
         first: Some(("retained_growth", "kept")),
-        bytes_per_step: None,
         says: &["it no longer grows", "images.on_gpu", "nothing, if this is a cache"],
-        never_says: &[],
         absent: &["leak"],
+        ..NOTHING
     },
     Expected {
         program: "leak_closed_chats",
@@ -61,23 +58,21 @@ const EXPECTED: &[Expected] = &[
         bytes_per_step: Some(4 * 256 * 3 * 512 * 4),
         says: &["Held by `__main__.histories`, a dict with 40 references"],
         never_says: &["grad mode is on"],
-        absent: &[],
+        ..NOTHING
     },
     Expected {
         program: "leak_gallery_of_requests",
         first: Some(("leak", "leak")),
         bytes_per_step: Some(MIB),
         says: &["12.0 MiB every 12 steps", "Held by `Pipeline.gallery`"],
-        never_says: &[],
-        absent: &[],
+        ..NOTHING
     },
     Expected {
         program: "leak_inner_loop",
         first: Some(("leak", "leak")),
-        bytes_per_step: None,
         says: &["`backward(create_graph=True)` makes", "torch.autograd.grad"],
-        never_says: &[],
         absent: &["spike", "rising_peak"],
+        ..NOTHING
     },
     Expected {
         program: "leak_lightning_module",
@@ -90,75 +85,62 @@ const EXPECTED: &[Expected] = &[
     Expected {
         program: "leak_prefetch_queue",
         first: Some(("leak", "leak")),
-        bytes_per_step: None,
         says: &["Held by `__main__.ready.queue`, a deque"],
-        never_says: &[],
         absent: &["spike", "rising_peak"],
+        ..NOTHING
     },
     Expected {
         program: "leak_running_metric",
         first: Some(("leak", "leak")),
         bytes_per_step: Some(8192),
         says: &["lasts for more than a million steps"],
-        never_says: &[],
         absent: &["retained_growth", "rising_peak"],
+        ..NOTHING
     },
     Expected {
         program: "leak_two_hundred_outputs",
         first: Some(("leak", "leak")),
         bytes_per_step: Some(64 * 1024 * 4),
         says: &["Held by `__main__.outputs`, a list with 200 references"],
-        never_says: &[],
-        absent: &[],
+        ..NOTHING
     },
     Expected {
         program: "oom_first_update",
         first: Some(("oom", "oom")),
-        bytes_per_step: None,
         says: &["is still to come", "the model itself is too large here", "need 5.00 GiB", "ZeRO"],
         never_says: &["reduce the batch size"],
-        absent: &[],
+        ..NOTHING
     },
     Expected {
         program: "oom_retry_in_except",
         first: Some(("oom", "oom")),
-        bytes_per_step: None,
         says: &["OutOfMemoryError.__traceback__", "an exception keeps its traceback"],
         never_says: &["reduce the batch size"],
         absent: &["leak"],
+        ..NOTHING
     },
     Expected {
         program: "spike_evaluation_scores",
         first: Some(("spike", "site")),
-        bytes_per_step: None,
         says: &[
             "`Trainer.evaluate` of transformers",
             "eval_accumulation_steps",
             "preprocess_logits_for_metrics",
         ],
-        never_says: &[],
         absent: &["leak", "rising_peak"],
+        ..NOTHING
     },
     Expected {
         program: "trend_longer_sequences",
         first: Some(("rising_peak", "")),
-        bytes_per_step: None,
         says: &["each step needs 25.9 MiB more than the one before", "limit the length of the inputs"],
-        never_says: &[],
         absent: &["leak", "retained_growth"],
+        ..NOTHING
     },
 ];
 
 fn folder() -> PathBuf {
-    let root =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository is there");
-    root.join("fixtures/answers")
-}
-
-fn oomph(arguments: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_oomph")).args(arguments).output().expect("oomph runs");
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("text")
+    root().join("fixtures/answers")
 }
 
 /// Number of the line of a program that has a mark.
@@ -172,8 +154,8 @@ fn marked(program: &str, mark: &str) -> u64 {
 fn complaints(expected: &Expected) -> Vec<String> {
     let recording = folder().join(expected.program);
     let recording = recording.to_str().expect("a path");
-    let report: Value = serde_json::from_str(&oomph(&["report", "--json", recording])).expect("JSON");
-    let text = oomph(&["report", recording]).split_whitespace().collect::<Vec<_>>().join(" ");
+    let report = json(&["report", "--json", recording]);
+    let said = text(&["report", recording]).split_whitespace().collect::<Vec<_>>().join(" ");
     let findings = report["inputs"][0]["devices"][0]["findings"].as_array().expect("findings");
     let mut wrong = Vec::new();
     match (expected.first, findings.first()) {
@@ -200,14 +182,14 @@ fn complaints(expected: &Expected) -> Vec<String> {
         expected
             .says
             .iter()
-            .filter(|&&words| !text.contains(words))
+            .filter(|&&words| !said.contains(words))
             .map(|words| format!("not said: {words}")),
     );
     wrong.extend(
         expected
             .never_says
             .iter()
-            .filter(|&&words| text.contains(words))
+            .filter(|&&words| said.contains(words))
             .map(|words| format!("said: {words}")),
     );
     let is_absent = |kind: &&str| findings.iter().all(|finding| finding["kind"] != *kind);
@@ -235,9 +217,9 @@ fn every_recorded_program_is_judged() {
 #[test]
 fn memory_of_a_backward_pass_is_shown_in_the_function_that_ran_it() {
     let recording = folder().join("backward_of_the_right_function");
-    let text = oomph(&["report", recording.to_str().expect("a path")]);
+    let said = text(&["report", recording.to_str().expect("a path")]);
     let line = marked("backward_of_the_right_function", "backward");
-    let row = text.lines().find(|row| row.contains("fit, backward")).expect("a row");
+    let row = said.lines().find(|row| row.contains("fit, backward")).expect("a row");
     assert!(row.contains(&format!("backward_of_the_right_function.py:{line} ")), "{row}");
-    assert!(!text.contains("preview, backward"), "{text}");
+    assert!(!said.contains("preview, backward"), "{said}");
 }

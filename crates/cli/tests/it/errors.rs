@@ -148,7 +148,7 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, code)
     (peak.parse().expect("a number"), code.parse().expect("a number"))
 }
 
-/// 80 MiB and three times the input: compressed or not, what is on disk counts for a file that is no snapshot.
+/// At most 80 MiB plus three times the size on disk, compressed or not, for a file that is not a snapshot.
 /// Most take 45 MiB; huge pages, where the kernel has them at hand, add up to 20.
 #[test]
 fn no_file_takes_more_memory_than_it_is_worth() {
