@@ -213,6 +213,36 @@ def test_steps_go_on_with_the_next_optimizer(run):
     assert len(run(program).steps()) == 7
 
 
+def test_an_optimizer_for_each_task_loses_no_steps(run):
+    program = (
+        MODEL
+        + """
+    tasks = []
+    for _ in range(4):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        tasks.append(optimizer)
+        train(5)
+"""
+    )
+    assert len(run(program).steps()) == 20
+
+
+def test_the_optimizers_of_one_loop_take_one_step_together(run):
+    program = (
+        MODEL
+        + """
+    critic = torch.nn.Linear(4, 4).cuda()
+    second = torch.optim.SGD(critic.parameters(), lr=0.1)
+    for _ in range(6):
+        train(1)
+        for _ in range(3):
+            critic(torch.randn(2, 4, device="cuda")).sum().backward()
+            second.step()
+"""
+    )
+    assert len(run(program).steps()) == 6
+
+
 def test_the_history_is_bounded(run):
     recorded = run(MODEL + "    train(20)\n" + SUMS, "--max-events", "500")
     report = recorded.report()

@@ -33,6 +33,7 @@ class Steps:
         self._has_counted_modules = False
         self._counted: weakref.ref[torch.optim.Optimizer] | None = None
         self._others = 0
+        self._known: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self._kinds_before: set[type] = set()
         self._undo: list[Callable[[], None]] = []
 
@@ -79,13 +80,24 @@ class Steps:
         self._forget_modules()
         # Of several optimizers (a generator's, a discriminator's) the first one counts, as long as it is used.
         counted = None if self._counted is None else self._counted()
-        self._others = 0 if counted is optimizer else self._others + 1
-        if counted is None or self._others >= _STEPS_FOR_NEW_PHASE:
+        if counted is not optimizer:
+            self._others += 1
+            is_new = optimizer not in self._known
+            self._known.add(optimizer)
+            if counted is not None and self._others < _STEPS_FOR_NEW_PHASE and not (is_new and _replaces(optimizer, counted)):
+                return
             self._counted = weakref.ref(optimizer)
-            self._others = 0
-            counted = optimizer
-        if counted is optimizer:
-            self.ended()
+        self._others = 0
+        self.ended()
+
+
+def _replaces(new: torch.optim.Optimizer, old: torch.optim.Optimizer) -> bool:
+    """Whether both change the same parameters: each task, or each phase, has an optimizer of its own."""
+    return not _parameters(new).isdisjoint(_parameters(old))
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> set[int]:
+    return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
 
 
 def _prepared_kinds() -> set[type]:
