@@ -17,6 +17,7 @@ import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).parent
+STASH = HERE.parents[1] / "python/oomph/bootstrap/stash.py"
 # One thread: a pool of threads does not survive a fork, and the tests share the cores anyway.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 EMULATED = {"MALLOC_ARENA_MAX": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
@@ -76,7 +77,7 @@ class ForkingPython:
         log = self._folder / f"{kind}.log"
         with log.open("wb") as errors:
             server = subprocess.Popen(
-                [sys.executable, self._folder / "server.pyc", *arguments],
+                [sys.executable, self._folder / "server.pyc", STASH, *arguments],
                 env=environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -4,8 +4,8 @@ import atexit
 import builtins
 import ctypes
 import importlib
-import importlib.abc
 import importlib.machinery
+import importlib.util
 import json
 import os
 import runpy
@@ -17,64 +17,12 @@ import threading
 import types
 
 
-class Stash(importlib.abc.MetaPathFinder):
-    """Modules that have been imported, but not for the program: its own `import` finds them here, and hooks see it."""
-
-    def __init__(self):
-        self.groups = []
-        """Modules that one import has brought, by name."""
-
-    def add(self, name):
-        before = set(sys.modules)
-        importlib.import_module(name)
-        self.groups.append({name: sys.modules[name] for name in sys.modules if name not in before and is_torch(name)})
-
-    def hide(self):
-        """Leaves the process as it was before the imports."""
-        for group in self.groups:
-            for name in group:
-                del sys.modules[name]
-        # PyTorch imports it when it is asked for the attribute.
-        vars(self.groups[0]["torch"]).pop("_dynamo", None)
-        sys.meta_path.insert(0, self)
-
-    def find_spec(self, name, path, target=None):
-        group = next((group for group in self.groups if name in group), None)
-        if group is None:
-            return None
-        is_package = hasattr(group[name], "__path__")
-        return importlib.machinery.ModuleSpec(name, Stashed(self, group, group[name]), is_package=is_package)
-
-    def restore(self, group, name):
-        """Brings everything that an import has brought."""
-        if name in group:
-            del group[name]
-        hooked = [name for name in group if any(getattr(finder, "name", None) == name for finder in sys.meta_path)]
-        sys.modules.update({name: module for name, module in group.items() if name not in hooked})
-        for name in hooked:
-            importlib.import_module(name)
-        if group in self.groups:
-            self.groups.remove(group)
-        if not self.groups and self in sys.meta_path:
-            sys.meta_path.remove(self)
-
-
-class Stashed(importlib.abc.Loader):
-    """Loads one module of a stash."""
-
-    def __init__(self, stash, group, module):
-        self.stash, self.group, self.module, self.spec = stash, group, module, module.__spec__
-
-    def create_module(self, spec):
-        return self.module
-
-    def exec_module(self, module):
-        module.__spec__ = self.spec
-        self.stash.restore(self.group, self.spec.name)
-
-
-def is_torch(name):
-    return name.split(".")[0] in ("torch", "torchgen", "functorch")
+def imported(path):
+    """A module by its path."""
+    spec = importlib.util.spec_from_file_location("stash", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def received(connection):
@@ -239,11 +187,12 @@ def end(main, code):
 
 # Without the folder of the server.
 PATH = sys.path[1:]
-stash = Stash()
-if len(sys.argv) > 2:
-    ctypes.CDLL(sys.argv[2], mode=ctypes.RTLD_GLOBAL)
+_, stash_path, address, *library = sys.argv
+stash = imported(stash_path).Stash()
+if library:
+    ctypes.CDLL(library[0], mode=ctypes.RTLD_GLOBAL)
 stash.add("torch")
 stash.add("torch._dynamo")
-main = become(*serve(sys.argv[1]), stash)
+main = become(*serve(address), stash)
 del stash
 end(main, run(main))

@@ -257,7 +257,7 @@ def test_own_batches(transformer, technique):
     before, after, techniques = transformer.attempt(technique)
     assert before == after
     assert techniques[technique] == (
-        "not applied: the program makes its batches itself; use --vary with an argument that sets the batch size"
+        "not applied: the program makes its batches itself; `oomph predict --vary` tries other values of its arguments"
     )
 
 

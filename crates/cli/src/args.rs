@@ -13,6 +13,7 @@ mod doctor;
 mod explain;
 mod export;
 mod exporter;
+mod fit;
 mod generate;
 mod gpu;
 mod holders;
@@ -34,6 +35,7 @@ pub(crate) use doctor::DoctorArgs;
 pub(crate) use explain::ExplainArgs;
 pub(crate) use export::ExportArgs;
 pub(crate) use exporter::ExporterArgs;
+pub(crate) use fit::FitArgs;
 pub(crate) use generate::{CompletionsArgs, ManArgs, SchemaArgs};
 pub use gpu::gpu_memory;
 pub(crate) use holders::HoldersArgs;
@@ -88,6 +90,8 @@ pub(crate) enum Command {
     Simulate(SimulateArgs),
     /// Run your program on an emulated GPU: does it fit, what fills it, what would save memory
     Predict(PredictArgs),
+    /// Find the cheapest change with which your program fits on a GPU, each tried on an emulated one
+    Fit(FitArgs),
     /// Run a program under the recorder, then print its report
     Run(RunArgs),
     /// Watch programs while they run: what they hold, whether it grows, and who else is on the GPU
@@ -147,7 +151,9 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
             let matches = cli.try_get_matches_from(arguments)?;
             Cli::from_arg_matches(&matches)
         }
-        Command::Run(RunArgs { program, .. }) | Command::Predict(PredictArgs { program, .. }) => {
+        Command::Run(RunArgs { program, .. })
+        | Command::Predict(PredictArgs { program, .. })
+        | Command::Fit(FitArgs { program, .. }) => {
             match program.script.first().map(|first| first.to_string_lossy()) {
                 Some(first) if first.starts_with('-') && !is_script(&program.script) => Err(Cli::command()
                     .error(ErrorKind::UnknownArgument, format!("unexpected argument '{first}' found"))),
@@ -214,6 +220,7 @@ mod tests {
         let command = match parse(&words(text)).expect("arguments").command {
             Command::Run(args) => args.program.command(&host),
             Command::Predict(args) => args.program.command(&host),
+            Command::Fit(args) => args.program.command(&host),
             Command::Check(args) => args.command(&host),
             _ => panic!("no program"),
         };
@@ -230,6 +237,7 @@ mod tests {
             "run -- python",
             "run -o rec --json",
             "predict --gpu l4",
+            "fit --gpu l4 --margin 5",
             "predict --gpu=l4 -q --",
             "--color never predict -qo dir --gpu t4 --steps 5",
             "predict --gpu l4 -- /usr/bin/python3",

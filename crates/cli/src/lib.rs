@@ -59,6 +59,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, host: &Host) -> ExitCo
     let result = match &cli.command {
         Command::Report(args) => commands::report::run(args, &mut terminal),
         Command::Simulate(args) => commands::simulate::run(args, &mut terminal),
+        Command::Fit(args) => commands::fit::run(args, host, &mut terminal),
         Command::Predict(args) => commands::predict::run(args, host, &mut terminal),
         Command::Run(args) => commands::run::run(args, host, &mut terminal),
         Command::Watch(args) => commands::watch::run(args, &mut terminal),

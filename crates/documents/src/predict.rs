@@ -315,7 +315,7 @@ fn variant(variant: &Variant) -> VariantReport<'_> {
     VariantReport {
         label: &variant.label,
         outcome: prediction.map(outcome),
-        techniques: prediction.map(|prediction| &prediction.info.emulation.techniques),
+        techniques: prediction.map(Prediction::techniques),
         error: variant.outcome.as_ref().err().map(String::as_str),
     }
 }

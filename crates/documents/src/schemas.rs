@@ -1,7 +1,7 @@
 //! JSON schemas of the documents, made from their types.
 
 use crate::{
-    CheckDocument, DiffDocument, DoctorDocument, ExplainDocument, HoldersDocument, LintDocument,
+    CheckDocument, DiffDocument, DoctorDocument, ExplainDocument, FitDocument, HoldersDocument, LintDocument,
     PredictDocument, ReportDocument, RuleDocument, SimulateDocument, WatchDocument,
 };
 use schemars::generate::{SchemaGenerator, SchemaSettings};
@@ -14,13 +14,14 @@ type MakeSchema = fn(SchemaGenerator) -> Schema;
 
 /// Commands with `--json`, and what makes the schema of each. The report of `oomph run` is that of `oomph
 /// report`.
-const DOCUMENTS: [(&str, MakeSchema); 11] = [
+const DOCUMENTS: [(&str, MakeSchema); 12] = [
     ("check", root::<CheckDocument>),
     ("diff", root::<DiffDocument>),
     ("doctor", root::<DoctorDocument>),
     ("explain", root::<ExplainDocument>),
     ("holders", root::<HoldersDocument>),
     ("lint", root::<LintDocument<'_>>),
+    ("fit", root::<FitDocument<'_>>),
     ("predict", root::<PredictDocument<'_>>),
     ("report", root::<ReportDocument>),
     ("rule", root::<RuleDocument>),

@@ -9,6 +9,8 @@ pub(crate) struct CardProperties {
     pub(crate) devices: i32,
     /// Total memory of each device in bytes, as in `cudaMemGetInfo`.
     pub(crate) memory: u64,
+    /// Bytes that can be taken, if more than what the device says it has.
+    pub(crate) capacity: Option<u64>,
     /// Bytes used by other processes.
     pub(crate) others: u64,
     /// Bytes taken by the CUDA context, by the first cuBLAS handle, and by the first cuDNN handle.
@@ -58,6 +60,7 @@ impl CardProperties {
             name: field("name")?.to_string(),
             devices: int("devices")?,
             memory: bytes("memory")?,
+            capacity: bytes("capacity").ok(),
             others: bytes("others")?,
             context: bytes("context")?,
             cublas: bytes("cublas")?,

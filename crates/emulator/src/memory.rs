@@ -58,7 +58,7 @@ pub(crate) fn memory() -> MutexGuard<'static, Memory> {
 impl Memory {
     /// Takes bytes of free device memory; returns whether enough was free.
     pub(crate) fn take(&mut self, device: i32, size: u64) -> bool {
-        let (free, _) = self.free_and_total(device);
+        let free = self.free_of(device, card().capacity.unwrap_or(card().memory));
         let enough = size.next_multiple_of(SEGMENT_ALIGNMENT) <= free;
         if enough && let Some(memory) = self.devices.get_mut(device as usize) {
             memory.used += size.next_multiple_of(SEGMENT_ALIGNMENT);
@@ -73,9 +73,13 @@ impl Memory {
     }
 
     pub(crate) fn free_and_total(&self, device: i32) -> (u64, u64) {
-        let card = card();
+        let total = card().memory;
+        (self.free_of(device, total), total)
+    }
+
+    fn free_of(&self, device: i32, total: u64) -> u64 {
         let mine = self.devices.get(device as usize).map_or(0, |memory| memory.used + memory.non_pytorch);
-        (card.memory.saturating_sub(card.others + mine), card.memory)
+        total.saturating_sub(card().others + mine)
     }
 
     /// Addresses of a device; the first use creates its context.

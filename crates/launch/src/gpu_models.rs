@@ -128,7 +128,7 @@ impl GpuModel {
 
     /// Returns the description that the emulator reads from its environment, for `devices` GPUs of `memory`
     /// bytes.
-    pub fn describe(&self, memory: u64, devices: u32) -> String {
+    pub fn describe(&self, memory: u64, capacity: Option<u64>, devices: u32) -> String {
         let (major, minor) = self.capability;
         let (threads, blocks, shared_kib) = match (major, minor) {
             (7, 5) => (1024, 16, 64),
@@ -142,6 +142,9 @@ impl GpuModel {
         // From Ampere on, the driver reserves 1 KiB of each block's shared memory.
         let optin_kib = if major >= 8 { shared_kib - 1 } else { shared_kib };
         let mut text = format!("name={};devices={devices};memory={memory};others=0", self.name);
+        if let Some(capacity) = capacity {
+            let _ = write!(text, ";capacity={capacity}");
+        }
         let fields: [(&str, u64); 14] = [
             ("context", self.context()),
             ("cublas", CUBLAS_BYTES),

@@ -29,6 +29,7 @@ mod run_folder;
 mod scratch;
 mod system;
 mod techniques;
+mod template;
 mod vary;
 mod waiting;
 
@@ -38,10 +39,11 @@ pub use notes::Notes;
 pub use output::{DEFAULT_FOLDER, OutputFolder, launcher_rank};
 pub use parallel::in_parallel;
 pub use phases::{ProgramPart, ProgramPhase};
-pub use predict::{DevicePeak, FitVerdict, Prediction, command_text, nothing_recorded, predict};
+pub use predict::{DevicePeak, FitVerdict, Prediction, command_text, nothing_recorded, observe, predict};
 pub use run_folder::RunFolder;
-pub use techniques::{TECHNIQUES, technique_cost};
-pub use vary::{ValueSweep, Variant, Variants, Vary};
+pub use techniques::{TECHNIQUES, is_technique, technique_cost};
+pub use template::Template;
+pub use vary::{ValueSweep, Variant, Variants, Vary, try_techniques};
 pub use waiting::{Stopped, check_not_stopped, stop_signal};
 
 use analysis::words::shown_path;
@@ -56,6 +58,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// File name of the CUDA emulator, which is installed next to this program.
@@ -81,6 +84,8 @@ pub struct EmulatedGpu {
     pub model: GpuModel,
     /// Memory of each device, in bytes.
     pub memory: u64,
+    /// Bytes that can be allocated on each device, if more than the memory it reports.
+    pub capacity: Option<u64>,
     /// Number of devices.
     pub devices: u32,
     /// Byte that fills values which only a real GPU could compute.
@@ -94,7 +99,7 @@ impl EmulatedGpu {
     /// given.
     pub fn new(model: &GpuModel, memory: Option<u64>, devices: u32, host: &Host) -> EmulatedGpu {
         let (memory, libraries) = (memory.unwrap_or(model.memory), host.libraries.clone());
-        EmulatedGpu { model: model.clone(), memory, devices, unknown: 0, libraries }
+        EmulatedGpu { model: model.clone(), memory, capacity: None, devices, unknown: 0, libraries }
     }
 }
 
@@ -141,6 +146,8 @@ pub struct Job {
     pub raise_on_leak: bool,
     /// Destination of the program's own output.
     pub output: ProgramOutput,
+    /// Process from which runs with captured output are forked, if there is one.
+    pub template: Option<Arc<Template>>,
     /// Whether the recorder opens a live socket for `oomph watch`.
     pub is_live: bool,
     /// Receiver of messages and progress.
@@ -181,6 +188,7 @@ impl Job {
             on_leak: None,
             raise_on_leak: false,
             output: ProgramOutput::Stderr,
+            template: None,
             is_live: false,
             progress,
         }
@@ -203,6 +211,7 @@ struct RecorderSettings<'a> {
     is_live: bool,
     keep_files: bool,
     raise_on_leak: bool,
+    is_template: bool,
     lifeline: Option<Box<RawValue>>,
     notes: Box<RawValue>,
     problems: Box<RawValue>,
@@ -271,7 +280,7 @@ pub fn run(job: &Job, folder: &RunFolder) -> anyhow::Result<CompletedRun> {
     }
     // Dropped when the program has ended; other processes of an emulated run then end as well.
     let lifeline = job.emulated.as_ref().and_then(|_| folder.scratch.lifeline());
-    prepare(&mut command, job, folder, library.as_deref(), lifeline.as_ref())?;
+    prepare(&mut command, job, folder, library.as_deref(), lifeline.as_ref(), false)?;
     let captured = folder.scratch.at("output");
     match job.output {
         ProgramOutput::Inherited => &mut command,
@@ -281,18 +290,24 @@ pub fn run(job: &Job, folder: &RunFolder) -> anyhow::Result<CompletedRun> {
             command.stdout(file.try_clone()?).stderr(file)
         }
     };
-    let child = command.spawn().map_err(|error| {
-        Failure::new(
-            format!("`{}` cannot be started", shown_path(program)),
-            Some(error.to_string()),
-            Some("activate the environment that has torch, or name its interpreter with `--python`"),
-        )
-    })?;
     let kept = folder.is_kept.then(|| folder.output());
     let mut notice = NoGpuNotice { is_done: false, say: job.progress.say };
-    let status = waiting::wait(child, kept, job.on_leak.as_deref(), job.progress.say, || {
-        notice.update(&folder.notes())
-    })?;
+    let forked = job.template.as_ref().and_then(|template| template.run(job, folder, &command, &captured));
+    let status = match forked {
+        Some(status) => status?,
+        None => {
+            let child = command.spawn().map_err(|error| {
+                Failure::new(
+                    format!("`{}` cannot be started", shown_path(program)),
+                    Some(error.to_string()),
+                    Some("activate the environment that has torch, or name its interpreter with `--python`"),
+                )
+            })?;
+            waiting::wait(child, kept, job.on_leak.as_deref(), job.progress.say, || {
+                notice.update(&folder.notes())
+            })?
+        }
+    };
     drop(lifeline);
     notice.update(&folder.notes());
     let last_output = std::fs::read(&captured).map(|bytes| tail(&bytes)).unwrap_or_default();
@@ -334,6 +349,7 @@ fn prepare(
     folder: &RunFolder,
     library: Option<&Path>,
     lifeline: Option<&Lifeline>,
+    is_template: bool,
 ) -> anyhow::Result<()> {
     let (python_path, libraries, compiled) =
         (folder.python_path(), folder.libraries(), folder.scratch.at("compiled"));
@@ -352,6 +368,7 @@ fn prepare(
         is_live: job.is_live,
         keep_files: job.keep_files,
         raise_on_leak: job.raise_on_leak,
+        is_template,
         lifeline: lifeline.map(|lifeline| path_for_python(&lifeline.path)).transpose()?,
         notes: path_for_python(&notes)?,
         problems: path_for_python(&problems)?,
@@ -366,7 +383,8 @@ fn prepare(
             }
         }
         command.env("LD_LIBRARY_PATH", prepended(&libraries, "LD_LIBRARY_PATH")?);
-        command.env("OOMPH_EMULATOR", emulated.model.describe(emulated.memory, emulated.devices));
+        let EmulatedGpu { model, memory, capacity, devices, .. } = emulated;
+        command.env("OOMPH_EMULATOR", model.describe(*memory, *capacity, *devices));
         command.env("OOMPH_EMULATOR_NOTES", &notes);
         command.env("OOMPH_EMULATOR_RENDEZVOUS", folder.rendezvous());
         // Addresses of segments depend on the other memory of the process, and malloc places the arenas of

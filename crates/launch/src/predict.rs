@@ -10,16 +10,20 @@ use allocator::{KnownConditions, PeakRanges, RecordedRun};
 use analysis::words::shown_path;
 use failure::Failure;
 use inputs::{Input, ProgressReporter};
-use recording::{EmulationInfo, Exit, RunInfo, RunState, StopReason};
+use recording::{EmulationInfo, Exit, ObservedProgram, RunInfo, RunState, StopReason};
 use snapshot::{Action, Bytes, History, Snapshot};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Memory of an emulated GPU on which no program runs out, in bytes.
+/// Bytes that can be allocated on an emulated GPU on which no program runs out.
 const AMPLE_MEMORY_BYTES: u64 = 900 << 30;
 
 /// Said before a program that may rely on all of its batches runs again.
 const RUN_AGAIN: &str = "the program failed after a loop was cut short; running it again with all iterations";
+
+/// Allocated memory, as a multiple of the GPU's, with which a variant is not run on the GPU itself.
+const CLEARLY_TOO_MUCH: f64 = 1.1;
 
 /// Share of the GPU's memory that a program has to leave free; with less, a small difference decides.
 const MIN_SPARE: f64 = 0.03;
@@ -78,6 +82,13 @@ pub struct Prediction {
     pub memory: u64,
     /// How certain the prediction is.
     pub confidence: PredictionConfidence,
+}
+
+impl Prediction {
+    /// Returns what each technique did, in the run that had enough memory to get that far.
+    pub fn techniques(&self) -> &BTreeMap<String, String> {
+        &self.recording.run.as_ref().unwrap_or(&self.info).emulation.techniques
+    }
 }
 
 /// Peak memory of one device of one rank.
@@ -150,7 +161,8 @@ pub fn predict(job: &Job, folder: &RunFolder, once: bool) -> anyhow::Result<Pred
         let differs = (!once).then(|| differs_with_other_values(job, &peaks, ran_out));
         judge_reads(&peaks.info.emulation.reads, differs, &mut confidence);
     }
-    let ranges = ranges(&peaks, if ran_out { AMPLE_MEMORY_BYTES } else { emulated.memory });
+    let capacity = if ran_out { AMPLE_MEMORY_BYTES } else { emulated.capacity.unwrap_or(emulated.memory) };
+    let ranges = ranges(&peaks, capacity);
     confidence.reasons.extend(address_doubt(&ranges, &peaks.highest));
     confidence.reasons.extend(loop_doubts(&peaks.info));
     // What was asked for with `--steps N` is all that is judged.
@@ -177,6 +189,25 @@ pub fn predict(job: &Job, folder: &RunFolder, once: bool) -> anyhow::Result<Pred
         memory: emulated.memory,
         confidence,
     })
+}
+
+/// Predicts a variant of a program in one run where that is enough. On a GPU from which more can be allocated
+/// than it has, a program that stays within the GPU's memory does what it does on the GPU itself.
+pub(crate) fn predict_variant(job: &Job, folder: &RunFolder) -> anyhow::Result<Prediction> {
+    let mut ample = job.clone();
+    let Some(emulated) = &mut ample.emulated else { return predict(job, folder, true) };
+    emulated.capacity = Some(AMPLE_MEMORY_BYTES);
+    let mut prediction = predict(&ample, folder, true)?;
+    let allocated = prediction.highest.allocated + prediction.highest.non_pytorch;
+    if prediction.highest.total().0 <= prediction.memory {
+        return Ok(prediction);
+    }
+    // Programs, and cuDNN where it tries its algorithms, may get by with less if an allocation fails.
+    if allocated.0 as f64 > CLEARLY_TOO_MUCH * prediction.memory as f64 {
+        prediction.verdict = FitVerdict::DoesNotFit;
+        return Ok(prediction);
+    }
+    predict(job, folder, true)
 }
 
 /// Judges a run that did not run out of memory. One that was stopped would have gone on, and what grows with
@@ -235,7 +266,7 @@ fn growth(recording: &Input, device: u32) -> Option<Bytes> {
 /// Runs a program that ran out of memory again, on a GPU that has enough for it.
 fn with_ample_memory(job: &Job, emulated: &EmulatedGpu) -> anyhow::Result<(Notes, RunPeaks)> {
     let mut ample = quiet(job);
-    ample.emulated = Some(EmulatedGpu { memory: AMPLE_MEMORY_BYTES, ..emulated.clone() });
+    ample.emulated = Some(EmulatedGpu { capacity: Some(AMPLE_MEMORY_BYTES), ..emulated.clone() });
     let scratch = RunFolder::new(OutputFolder::Temporary)?;
     let done = crate::run_to_end(&ample, &scratch)?;
     let peaks = measure(&done, &job.progress)?;
@@ -249,6 +280,18 @@ fn with_ample_memory(job: &Job, emulated: &EmulatedGpu) -> anyhow::Result<(Notes
     Ok((done.notes, peaks))
 }
 
+/// Runs a program for one step on a GPU that has enough memory for it, to see what a change to it would touch.
+/// Nothing if it does not get that far.
+pub fn observe(job: &Job) -> anyhow::Result<Option<ObservedProgram>> {
+    let mut job =
+        Job { steps: Some(1), time_limit: None, techniques: vec!["observe".to_owned()], ..quiet(job) };
+    if let Some(emulated) = &mut job.emulated {
+        emulated.capacity = Some(AMPLE_MEMORY_BYTES);
+    }
+    let done = crate::run_to_end(&job, &RunFolder::new(OutputFolder::Temporary)?)?;
+    Ok(done.ranks.into_iter().next().and_then(|rank| rank.info.emulation.observed))
+}
+
 /// Returns the same job with its output captured.
 fn quiet(job: &Job) -> Job {
     Job { output: ProgramOutput::Captured, ..job.clone() }
@@ -260,7 +303,7 @@ fn differs_with_other_values(job: &Job, peaks: &RunPeaks, ran_out: bool) -> bool
     if let Some(emulated) = &mut other.emulated {
         emulated.unknown = 1 - emulated.unknown;
         if ran_out {
-            emulated.memory = AMPLE_MEMORY_BYTES;
+            emulated.capacity = Some(AMPLE_MEMORY_BYTES);
         }
     }
     // Compared over the same number of steps, even where the run would stop earlier or later by itself.

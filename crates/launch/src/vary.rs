@@ -1,7 +1,8 @@
 //! Variants of a program: with other values of an argument (`--vary`), or with a memory-saving technique
 //! switched on (`--try`).
 
-use crate::{Job, OutputFolder, Prediction, ProgramOutput, RunFolder, in_parallel, predict};
+use crate::predict::predict_variant;
+use crate::{Job, OutputFolder, Prediction, ProgramOutput, RunFolder, in_parallel};
 use failure::Failure;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -78,11 +79,17 @@ impl Vary {
 impl Variants {
     /// Runs a program with each value of `vary`, and with each of `techniques`.
     pub fn run(vary: Option<&Vary>, techniques: &[String], job: &Job) -> anyhow::Result<Variants> {
+        let job = &if vary.is_some() || techniques.len() > 1 { job.with_template() } else { job.clone() };
         let varied = vary.map(|vary| varied(vary, job)).transpose()?;
-        let jobs: Vec<(String, Job)> =
-            techniques.iter().map(|name| (name.clone(), with_technique(job, name))).collect();
-        Ok(Variants { varied, tried: run_all(&jobs, "trying techniques") })
+        Ok(Variants { varied, tried: try_techniques(techniques, job) })
     }
+}
+
+/// Runs a program once for each of these techniques, or combinations of them joined by `+`.
+pub fn try_techniques(techniques: &[String], job: &Job) -> Vec<Variant> {
+    let jobs: Vec<(String, Job)> =
+        techniques.iter().map(|name| (name.clone(), with_technique(job, name))).collect();
+    run_all(&jobs, "trying techniques")
 }
 
 fn varied(vary: &Vary, job: &Job) -> anyhow::Result<ValueSweep> {
@@ -103,6 +110,12 @@ fn varied(vary: &Vary, job: &Job) -> anyhow::Result<ValueSweep> {
 }
 
 impl Variant {
+    /// Returns why a technique could not be applied, if one could not.
+    pub fn refusal(&self) -> Option<&str> {
+        let techniques = self.outcome.as_ref().ok()?.techniques();
+        techniques.values().find_map(|text| text.strip_prefix("not applied: "))
+    }
+
     /// Returns whether the variant ran and fits for the steps that ran.
     pub fn fits(&self) -> bool {
         self.outcome.as_ref().is_ok_and(|prediction| prediction.verdict.fits_now())
@@ -157,7 +170,7 @@ fn run_all(jobs: &[(String, Job)], what: &'static str) -> Vec<Variant> {
 
 fn run_one((label, job): &(String, Job)) -> Variant {
     let job = Job { output: ProgramOutput::Captured, ..job.clone() };
-    let outcome = RunFolder::new(OutputFolder::Temporary).and_then(|folder| predict(&job, &folder, true));
+    let outcome = RunFolder::new(OutputFolder::Temporary).and_then(|folder| predict_variant(&job, &folder));
     Variant { label: label.clone(), outcome: outcome.map_err(why) }
 }
 

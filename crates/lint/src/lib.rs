@@ -23,6 +23,7 @@ mod file;
 mod fix;
 mod names;
 mod notebook;
+mod rewrite;
 mod rule;
 mod rules;
 mod severity;
@@ -37,6 +38,7 @@ mod walk;
 
 pub use edit::{Applicability, Edit, Fix};
 pub use fix::{Fixed, fix};
+pub use rewrite::Rewrite;
 pub use rule::{Diagnostic, Rule};
 pub use rules::RULES;
 pub use severity::RuleSeverity;

@@ -21,6 +21,7 @@
 mod error;
 mod heap;
 mod labels;
+mod observed;
 mod ranks;
 mod run;
 mod steps;
@@ -28,6 +29,7 @@ mod steps;
 pub use crate::heap::HeapDump;
 pub use error::FileError;
 pub use labels::{Label, LabelMark, LabeledTensor, Labels, Placed};
+pub use observed::{ModelName, ObservedBlock, ObservedLine, ObservedLines, ObservedProgram};
 pub use ranks::{
     COMPRESSED_SUFFIXES, META_FILE, SidecarPart, Sidecars, UnreadableFile, rank_of_file, snapshot_stem,
     unfinished_name,

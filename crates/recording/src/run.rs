@@ -1,6 +1,6 @@
 //! `rankN.json`: how the run of one process went; and `meta.json`: what it ran on.
 
-use crate::{AllocationCounts, FileError};
+use crate::{AllocationCounts, FileError, ObservedProgram};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -210,6 +210,8 @@ pub struct EmulationInfo {
     pub has_left_unsettled: bool,
     /// Whether the program would have done nothing else after the loop in which it was stopped.
     pub is_covered: bool,
+    /// What a change to the program would touch, if that was asked for.
+    pub observed: Option<ObservedProgram>,
 }
 
 /// A line that iterates over a data loader. A prediction cuts such loops short where their iterations repeat.
@@ -367,6 +369,7 @@ struct RankFile {
     settled: Option<bool>,
     #[serde(default)]
     covered: bool,
+    observed: Option<ObservedProgram>,
 }
 
 #[derive(Deserialize)]
@@ -449,6 +452,7 @@ pub(crate) fn parse_rank(bytes: &[u8]) -> Result<(RunInfo, HistoryEnd), FileErro
         has_left_loop: file.left,
         has_left_unsettled: file.left && file.settled == Some(false),
         is_covered: file.covered,
+        observed: file.observed,
     };
     let word = file.ended.as_deref().unwrap_or_default();
     let run = RunInfo {

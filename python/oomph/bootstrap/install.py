@@ -66,7 +66,7 @@ class RecordedProcess:
         options = Options(
             settings.output,
             is_fresh=True,
-            has_heap=not is_prediction,
+            has_heap=not is_prediction and "observe" not in settings.techniques,
             has_all_stacks=is_prediction or settings.detail == "full",
             is_live=settings.is_live,
         )
@@ -126,6 +126,7 @@ class RecordedProcess:
         return {
             **self._loops_as_json(),
             "techniques": techniques.applied(),
+            "observed": techniques.observed(),
             "reads": [vars(read) for read in values.reads()],
             "values": values.AVAILABLE,
             "inductor": "torch._inductor.compile_fx" in sys.modules,

@@ -37,6 +37,8 @@ class Settings:
     """Whether the program may write checkpoints of emulated values."""
     raise_on_leak: bool = False
     """Whether the program gets an exception when its memory grows step after step."""
+    is_template: bool = False
+    """Whether the process runs no program, but forks for those of later requests (template.py)."""
     lifeline: str | None = None
     """FIFO that `oomph` holds open for as long as the processes of an emulated run may live (lifeline.py)."""
     notes: str | None = None

@@ -11,12 +11,17 @@ from importlib import import_module
 from types import ModuleType
 
 from ..interpreter.importing import around_import
-from . import lifeline, one_copy
+from . import lifeline, one_copy, template
 from .settings import Settings
 
 
-def prepare() -> None:
+def _settings() -> Settings | None:
     settings = Settings.from_environment()
+    return template.serve(settings) if settings is not None and settings.is_template else settings
+
+
+def prepare() -> None:
+    settings = _settings()
     if settings is None:
         return
     settings.note("prepared", "")

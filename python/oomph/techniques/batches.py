@@ -1,4 +1,4 @@
-"""Techniques that make the batches smaller: half of each, or two halves for each step of the optimizer.
+"""Techniques that make the batches smaller: a part of each, or all parts of it for each step of the optimizer.
 
 Only a `DataLoader` can be asked for smaller batches. A tensor that the program makes itself has its size from somewhere
 in the program, and whatever else is made from the same number would not fit any more.
@@ -19,12 +19,13 @@ from .technique import Technique, listed, refused
 
 
 class Loaders:
-    """Halves the batches of every `DataLoader` that the program makes."""
+    """Divides the batches of every `DataLoader` that the program makes."""
 
-    def __init__(self) -> None:
+    def __init__(self, parts: int) -> None:
+        self.parts = parts
         self.changes: dict[tuple[int, int], None] = {}
         self.reasons: dict[str, None] = {}
-        self.halved: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.divided: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def install(self) -> None:
         construct = DataLoader.__init__
@@ -34,10 +35,10 @@ class Loaders:
         @functools.wraps(construct)
         def __init__(self: DataLoader[Any], *args: Any, **kwargs: Any) -> None:
             bound = signature.bind(self, *args, **kwargs)
-            loaders._halve(self, bound.arguments)
+            loaders._divide(self, bound.arguments)
             construct(*bound.args, **bound.kwargs)
             if getattr(self, "batch_sampler", None) is not None:
-                loaders.halved.add(self.batch_sampler)
+                loaders.divided.add(self.batch_sampler)
 
         DataLoader.__init__ = __init__  # type: ignore[method-assign]
 
@@ -46,49 +47,51 @@ class Loaders:
         """Why there are no smaller batches."""
         if self.reasons:
             return listed(self.reasons)
-        return "the program makes its batches itself; use --vary with an argument that sets the batch size"
+        return "the program makes its batches itself; `oomph predict --vary` tries other values of its arguments"
 
     @property
     def outcome(self) -> str:
         return listed(f"batches of {new} instead of {old}" for old, new in self.changes)
 
-    def _halve(self, loader: DataLoader[Any], arguments: dict[str, Any]) -> None:
-        # Accelerate makes a loader from the program's, which is halved already.
+    def _divide(self, loader: DataLoader[Any], arguments: dict[str, Any]) -> None:
+        # Accelerate makes a loader from the program's, which is divided already.
         if type(loader).__module__.startswith("accelerate."):
             return
         sampler = arguments.get("batch_sampler")
         if sampler is not None:
-            self._halve_sampler(sampler)
+            self._divide_sampler(sampler)
             return
         size = arguments.get("batch_size", 1)
-        if self._can_halve(size):
-            arguments["batch_size"] = self._half(size)
+        if self._can_divide(size):
+            arguments["batch_size"] = self._part(size)
 
-    def _halve_sampler(self, sampler: Any) -> None:
-        if sampler in self.halved:
+    def _divide_sampler(self, sampler: Any) -> None:
+        if sampler in self.divided:
             return
         if not isinstance(sampler, BatchSampler):
             self.reasons[f"the batches are made by the program's own {type(sampler).__name__}"] = None
-        elif self._can_halve(sampler.batch_size):
-            sampler.batch_size = self._half(sampler.batch_size)
+        elif self._can_divide(sampler.batch_size):
+            sampler.batch_size = self._part(sampler.batch_size)
 
-    def _can_halve(self, size: int | None) -> bool:
+    def _can_divide(self, size: int | None) -> bool:
         if size is None:
             self.reasons["the dataset makes the batches itself"] = None
         elif size < 2:
             self.reasons["the DataLoader's batches have one sample"] = None
-        return size is not None and size >= 2
+        elif size < self.parts:
+            self.reasons[f"the DataLoader's batches have {size} samples"] = None
+        return size is not None and size >= self.parts
 
-    def _half(self, size: int) -> int:
-        self.changes[size, size // 2] = None
-        return size // 2
+    def _part(self, size: int) -> int:
+        self.changes[size, size // self.parts] = None
+        return size // self.parts
 
 
 class SmallerBatches(Technique):
     """Batches of half the size."""
 
     def __init__(self) -> None:
-        self.loaders = Loaders()
+        self.loaders = Loaders(2)
 
     def install(self) -> None:
         self.loaders.install()
@@ -98,12 +101,13 @@ class SmallerBatches(Technique):
 
 
 class Accumulate(Technique):
-    """Two batches of half the size for each step: every second `step()` and what belongs to it does nothing."""
+    """Several small batches for each step: all but every second (or third, ...) `step()`, and what belongs to them, do
+    nothing."""
 
-    def __init__(self) -> None:
-        self.loaders = Loaders()
-        self.pending: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
-        """Optimizers that hold the gradients of a first half."""
+    def __init__(self, parts: int) -> None:
+        self.loaders = Loaders(parts)
+        self.pending: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = weakref.WeakKeyDictionary()
+        """Optimizers that hold the gradients of some parts of a batch, and of how many."""
         self.stepping: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self.has_skipped = False
         self.closures: dict[str, None] = {}
@@ -117,12 +121,13 @@ class Accumulate(Technique):
         torch.nn.Module.zero_grad = self._unless(torch.nn.Module.zero_grad, self._is_pending)  # type: ignore[method-assign]
 
     def outcome(self) -> str:
+        parts = self.loaders.parts
         if self.has_skipped:
-            return f"{self.loaders.outcome}, two for each step of the optimizer"
+            return f"{self.loaders.outcome}, {'two' if parts == 2 else parts} for each step of the optimizer"
         if self.loaders.changes and self.closures:
             return refused(f"{listed(self.closures)} computes a batch several times in each step")
         if self.loaders.changes:
-            return refused("no optimizer took two steps")
+            return refused(f"no optimizer took {'two' if parts == 2 else parts} steps")
         return refused(self.loaders.reason)
 
     def _watch_optimizers(self) -> None:
@@ -132,32 +137,35 @@ class Accumulate(Technique):
         @functools.wraps(construct)
         def __init__(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
             construct(self, *args, **kwargs)
-            technique._skip_every_second(type(self))
+            technique._skip_most_steps(type(self))
 
         torch.optim.Optimizer.__init__ = __init__  # type: ignore[method-assign]
 
-    def _skip_every_second(self, kind: type[torch.optim.Optimizer]) -> None:
+    def _skip_most_steps(self, kind: type[torch.optim.Optimizer]) -> None:
         step = kind.step
-        if getattr(step, "every_second", False):
+        if getattr(step, "skips", False):
             return
 
         @functools.wraps(step)
-        def every_second_step(optimizer: torch.optim.Optimizer, closure: Any = None, *args: Any, **kwargs: Any) -> Any:
-            if not self._is_first_half(optimizer):
+        def last_step(optimizer: torch.optim.Optimizer, closure: Any = None, *args: Any, **kwargs: Any) -> Any:
+            if not self._waits(optimizer):
                 return self._step(step, optimizer, closure, *args, **kwargs)
             self.has_skipped = True
             loss = None
             if closure is not None:
                 with torch.enable_grad():
                     loss = closure()
-            self.pending.add(optimizer)
+            self.pending[optimizer] = self.pending.get(optimizer, 0) + 1
             return loss
 
-        every_second_step.every_second = True  # type: ignore[attr-defined]
-        kind.step = every_second_step  # type: ignore[method-assign, assignment]
+        last_step.skips = True  # type: ignore[attr-defined]
+        kind.step = last_step  # type: ignore[method-assign, assignment]
 
-    def _is_first_half(self, optimizer: torch.optim.Optimizer) -> bool:
-        if not self.loaders.changes or optimizer in self.stepping or optimizer in self.pending:
+    def _waits(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether more parts of the batch have to come before the step."""
+        if not self.loaders.changes or optimizer in self.stepping:
+            return False
+        if self.pending.get(optimizer, 0) + 1 >= self.loaders.parts:
             return False
         if isinstance(optimizer, torch.optim.LBFGS):
             self.closures[type(optimizer).__name__] = None
@@ -173,10 +181,10 @@ class Accumulate(Technique):
         finally:
             if outermost:
                 self.stepping.discard(optimizer)
-                self.pending.discard(optimizer)
+                self.pending.pop(optimizer, None)
 
     def _is_pending(self, module: torch.nn.Module) -> bool:
-        """Whether a first half's gradients belong to a module's parameters."""
+        """Whether gradients of a part of a batch belong to a module's parameters."""
         if not self.pending:
             return False
         held = {id(each) for optimizer in self.pending for group in optimizer.param_groups for each in group["params"]}

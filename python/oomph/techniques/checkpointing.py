@@ -23,8 +23,11 @@ from .technique import Technique, listed, refused
 
 
 class Checkpoint(Technique, Listener):
-    def __init__(self, forwards: Forwards) -> None:
+    """`chosen`: which of the blocks, by their index; without it all."""
+
+    def __init__(self, forwards: Forwards, chosen: frozenset[int] | None = None) -> None:
         self.forwards = forwards
+        self.chosen = chosen
         self.done: list[str] = []
         self.reasons: list[str] = []
         self.seen: set[int] = set()
@@ -48,19 +51,51 @@ class Checkpoint(Technique, Listener):
             if model.is_gradient_checkpointing:
                 self.reasons.append(f"{type(model).__name__} already checkpoints its blocks")
             else:
-                self.done.append(_enable(model))
+                self._enable(model)
         if know_how:
             return
         blocks = find_blocks(module)
         if not blocks:
             self.reasons.append(f"no repeated blocks were found in {model_name(module)}")
-        counts = Counter(type(block).__name__ for block in blocks)
-        for block in blocks:
+        chosen = self._choose(blocks)
+        for block in chosen:
             block.__class__ = _checkpointed(type(block))
-        self.done += [_counted(name, count) for name, count in counts.items()]
+        self.done += _counted(chosen, blocks)
+
+    def _choose(self, blocks: list[torch.nn.Module]) -> list[torch.nn.Module]:
+        return [block for index, block in enumerate(blocks) if self.chosen is None or index in self.chosen]
+
+    def _enable(self, model: Any) -> None:
+        try:
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        except TypeError:
+            # Before transformers 4.35 there is no choice.
+            model.gradient_checkpointing_enable()
+        # The keys and values of earlier tokens are for generation, and cannot be computed twice.
+        model.config.use_cache = False
+        blocks = _flagged(model)
+        chosen = self._choose(blocks)
+        for block in blocks:
+            block.gradient_checkpointing = any(block is each for each in chosen)
+        self.done += _counted(chosen, blocks) or [f"gradient_checkpointing_enable() of {type(model).__name__}"]
 
 
-def _counted(name: str, count: int) -> str:
+def _flagged(model: torch.nn.Module) -> list[Any]:
+    """The repeated parts of a model of Hugging Face transformers that have a switch of their own."""
+    parts = [part for part in model.modules() if hasattr(part, "gradient_checkpointing")]
+    counts = Counter(type(part) for part in parts)
+    return [part for part in parts if counts[type(part)] > 1]
+
+
+def _counted(chosen: list[torch.nn.Module], blocks: list[torch.nn.Module]) -> list[str]:
+    counts = Counter(type(block).__name__ for block in chosen)
+    all_of = Counter(type(block).__name__ for block in blocks)
+    return [_words(name, count, all_of[name]) for name, count in counts.items()]
+
+
+def _words(name: str, count: int, of: int) -> str:
+    if count < of:
+        return f"{count} of {of} blocks of {name}"
     return f"{count} blocks of {name}" if count > 1 else f"a block of {name}"
 
 
@@ -76,17 +111,10 @@ def _models_that_know_how(module: torch.nn.Module) -> Iterator[Any]:
             yield from _models_that_know_how(child)
 
 
-def _enable(model: Any) -> str:
-    try:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    except TypeError:
-        # Before transformers 4.35 there is no choice.
-        model.gradient_checkpointing_enable()
-    # The keys and values of earlier tokens are for generation, and cannot be computed twice.
-    model.config.use_cache = False
-    flagged = Counter(type(part).__name__ for part in model.modules() if getattr(part, "gradient_checkpointing", False))
-    repeated = [_counted(name, count) for name, count in flagged.items() if count > 1]
-    return listed(repeated) if repeated else f"gradient_checkpointing_enable() of {type(model).__name__}"
+def candidates(module: torch.nn.Module) -> list[torch.nn.Module]:
+    """The blocks that can be chosen, in the order of their indexes."""
+    know_how = list(_models_that_know_how(module))
+    return _flagged(know_how[0]) if know_how else find_blocks(module)
 
 
 def find_blocks(module: torch.nn.Module) -> list[torch.nn.Module]:

@@ -152,3 +152,53 @@ class ForeachOff(Implementation):
 
     def done(self, names: str) -> str:
         return f"foreach=False for {names}"
+
+
+class Adafactor(Technique):
+    """`torch.optim.Adafactor` for Adam and AdamW: a row and a column of averages for each matrix, not two matrices."""
+
+    def __init__(self) -> None:
+        self.changed: dict[str, None] = {}
+        self.others: dict[str, None] = {}
+
+    def install(self) -> None:
+        if not hasattr(torch.optim, "Adafactor"):
+            return
+        for kind in (torch.optim.AdamW, torch.optim.Adam):
+            kind.__init__ = self._replacing(kind, kind.__init__)  # type: ignore[method-assign]
+        construct = torch.optim.Optimizer.__init__
+        technique = self
+
+        @functools.wraps(construct)
+        def __init__(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
+            technique.others[type(self).__name__] = None
+            construct(self, *args, **kwargs)
+
+        torch.optim.Optimizer.__init__ = __init__  # type: ignore[method-assign]
+
+    def outcome(self) -> str:
+        if self.changed:
+            return f"torch.optim.Adafactor in place of {listed(self.changed)}"
+        if not hasattr(torch.optim, "Adafactor"):
+            return refused(f"torch {torch.__version__} has no Adafactor")
+        if self.others:
+            return refused(f"{listed(self.others)} is neither Adam nor AdamW")
+        return refused("no optimizer was created")
+
+    def _replacing(self, kind: type[torch.optim.Optimizer], construct: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(construct)
+        technique = self
+
+        @functools.wraps(construct)
+        def __init__(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
+            # A subclass of the program, or a library, relies on the states of its base.
+            if type(self) not in (torch.optim.Adam, torch.optim.AdamW):
+                construct(self, *args, **kwargs)
+                return
+            arguments = signature.bind(self, *args, **kwargs).arguments
+            technique.changed[type(self).__name__] = None
+            taken = {name: arguments[name] for name in ("params", "lr", "weight_decay") if name in arguments}
+            self.__class__ = torch.optim.Adafactor
+            torch.optim.Adafactor.__init__(self, **taken)  # type: ignore[arg-type]
+
+        return __init__

@@ -4,7 +4,7 @@ use super::gpu::{GpuParser, names};
 use super::programs::{ProgramArgs, steps};
 use super::size;
 use clap::Args;
-use launch::{GpuModel, TECHNIQUES, Vary};
+use launch::{GpuModel, TECHNIQUES, Vary, is_technique};
 use std::path::PathBuf;
 
 #[derive(Args, Debug)]
@@ -44,7 +44,7 @@ pub(crate) struct PredictArgs {
     pub(crate) vary: Option<Vary>,
 
     /// Run again with techniques applied from outside: amp, checkpoint, batch/2, accumulate, set-to-none,
-    /// fused, foreach-off, offload, bf16, expandable; several at once with `+`
+    /// fused, foreach-off, adafactor, offload, bf16, expandable; several at once with `+`
     #[arg(long = "try", value_name = "TECHNIQUES", value_delimiter = ',', value_parser = technique)]
     pub(crate) techniques: Vec<String>,
 
@@ -96,9 +96,10 @@ Exit codes: 0 it fits, 1 it runs out of memory, at once or because memory grows 
 }
 
 fn technique(text: &str) -> Result<String, String> {
-    let names = TECHNIQUES.map(|(name, _)| name);
-    match text.split('+').all(|name| names.contains(&name)) {
+    match text.split('+').all(is_technique) {
         true => Ok(text.to_owned()),
-        false => Err(format!("expected some of {}, joined by `+`", names.join(", "))),
+        false => {
+            Err(format!("expected some of {}, joined by `+`", TECHNIQUES.map(|(name, _)| name).join(", ")))
+        }
     }
 }

@@ -10,6 +10,7 @@ mod document;
 pub(crate) mod explain;
 pub(crate) mod export;
 pub(crate) mod exporter;
+pub(crate) mod fit;
 pub(crate) mod generate;
 pub(crate) mod holders;
 pub(crate) mod lint;

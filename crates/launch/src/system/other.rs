@@ -34,6 +34,10 @@ fn unsupported<T>() -> io::Result<T> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
+pub(crate) fn exit_status(_raw: i32) -> ExitStatus {
+    ExitStatus::default()
+}
+
 pub(crate) fn create_private(_path: &Path) -> io::Result<File> {
     unsupported()
 }

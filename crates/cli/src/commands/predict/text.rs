@@ -227,21 +227,12 @@ fn techniques(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyhow::Re
     let title = terminal.paint(Style::Bold, "techniques, each on this program");
     writeln!(terminal.out(), "\n {title}  (cost: ResNet-50 and GPT-2 small on an H200)")?;
     let width = answer.variants.tried.iter().map(|tried| tried.label.chars().count()).max().unwrap_or(0);
-    for Variant { label, outcome } in &answer.variants.tried {
-        let line = match outcome {
-            Ok(prediction) => {
-                let refused = prediction
-                    .info
-                    .emulation
-                    .techniques
-                    .values()
-                    .find_map(|text| text.strip_prefix("not applied: "));
-                match refused {
-                    Some(why) => format!("not applied: {why}"),
-                    None => saving(base, prediction, label),
-                }
-            }
-            Err(why) => format!("the program fails with it: {why}"),
+    for tried in &answer.variants.tried {
+        let Variant { label, outcome } = tried;
+        let line = match (outcome, tried.refusal()) {
+            (_, Some(why)) => format!("not applied: {why}"),
+            (Ok(prediction), None) => saving(base, prediction, label),
+            (Err(why), None) => format!("the program fails with it: {why}"),
         };
         paragraph(&format!("   {label:<width$}  "), &" ".repeat(width + 5), &line, None, terminal)?;
     }

@@ -26,6 +26,11 @@ pub(crate) fn check() -> Result<(), Failure> {
     Ok(())
 }
 
+/// Returns the status of a process as `waitpid` gives it.
+pub(crate) fn exit_status(raw: i32) -> ExitStatus {
+    ExitStatus::from_raw(raw)
+}
+
 /// Creates a file that only its owner can read.
 pub(crate) fn create_private(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
