@@ -161,6 +161,53 @@ static KNOBS: &[KnobRow] = &[
               apply `fully_shard` to each block, so that few layers are gathered at once",
     },
     KnobRow {
+        file: "deepspeed/runtime/zero/",
+        functions: &["setup_buckets"],
+        category: None,
+        kinds: PEAKS,
+        name: "ZeRO of DeepSpeed",
+        does: "collects gradients in buckets of `reduce_bucket_size` elements, 500 million by default, however \
+               small the model is; `overlap_comm` makes two of them",
+        fix: "set `reduce_bucket_size` (and `allgather_bucket_size`) in `zero_optimization`, to 50 million for \
+              example",
+    },
+    KnobRow {
+        file: "deepspeed/runtime/",
+        functions: &[
+            "_configure_zero_optimizer",
+            "initialize_optimizer_states",
+            "_initialize_optimizer_states",
+            "_optimizer_step",
+            "step",
+        ],
+        category: None,
+        kinds: PEAKS,
+        name: "the optimizer of DeepSpeed",
+        does: "keeps its state and a float32 copy of the parameters on the GPU",
+        fix: "set `\"offload_optimizer\": {\"device\": \"cpu\"}` in `zero_optimization`, which keeps both in \
+              host memory; more GPUs with ZeRO have a smaller part each",
+    },
+    KnobRow {
+        file: "torch/_functorch/_aot_autograd/",
+        functions: &["forward"],
+        category: Some(Category::Activation),
+        kinds: PEAKS,
+        name: "`torch.compile`",
+        does: "saves what `backward()` needs, and computes again only what costs hardly any time",
+        fix: "set `torch._functorch.config.activation_memory_budget = 0.5` before the model is compiled (1 \
+              saves everything, 0 as little as possible), which computes more of it again in `backward()`",
+    },
+    KnobRow {
+        file: "torch/_inductor/cudagraph_trees.py",
+        functions: &[],
+        category: None,
+        kinds: &[FindingKind::PrivatePool],
+        name: "`torch.compile(mode=\"reduce-overhead\")`",
+        does: "records CUDA graphs, whose memory nothing else can use",
+        fix: "compile with `mode=\"default\"` (or `\"max-autotune-no-cudagraphs\"`) if other parts of the \
+              program need this memory; compile what is small and called often with graphs",
+    },
+    KnobRow {
         file: "torch/optim/",
         functions: &["_multi_tensor_adam", "_multi_tensor_adamw", "_multi_tensor_sgd", "_multi_tensor_nadam"],
         category: None,
