@@ -132,6 +132,27 @@ fn a_setting_is_named_only_for_the_category_and_the_package_that_it_changes() {
 }
 
 #[test]
+fn a_leak_that_was_freed_before_an_allocation_failed_is_not_the_reason() {
+    let frees: String = (0..12).map(|block| format!("-h{block}\n")).collect();
+    let text = |frees: &str| {
+        format!(
+            "repeat 12
+               +x 4MiB train.py:9 <module>
+               +h* 512MiB train.py:10 <module>
+               +l 1MiB train.py:11 <module>
+             end
+             {frees}
+             !c 14GiB train.py:20 <module>"
+        )
+    };
+    let (held, _) = finding(&text(""), FindingKind::Oom).expect("an oom");
+    assert!(held.fix.starts_with("stop the leak"), "{}", held.fix);
+    let (freed, _) = finding(&text(&frees), FindingKind::Oom).expect("an oom");
+    assert!(!freed.fix.contains("leak"), "{}", freed.fix);
+    assert!(freed.details.iter().all(|detail| !detail.contains("accumulated")), "{:?}", freed.details);
+}
+
+#[test]
 fn what_ends_the_run_first_comes_first() {
     let text = "+m 64MiB train.py:3 <module>
      repeat 4
