@@ -604,9 +604,48 @@ def test_memory_that_cuda_graphs_keep_is_named_where_a_request_fails(predict):
             del parts
             table = torch.empty(960 << 20, dtype=torch.uint8, device="cuda")
         """,
-        "--gpu-memory", "3GiB",
+        "--gpu-memory",
+        "3GiB",
     )
     found = [finding for of in answer["failing"]["inputs"] for device in of["devices"] for finding in device["findings"]]
     oom = only(found, "oom")
     assert "private pools keep" in oom["summary"]
     assert oom["fix"].startswith("release the "), oom["fix"]
+
+
+def test_a_record_of_outputs_without_graphs_is_not_taken_for_a_loss(findings):
+    found = findings(
+        """
+        import torch
+
+        body, head = torch.nn.Linear(256, 1024).cuda(), torch.nn.Linear(1024, 2).cuda()
+        results = []
+        for step in range(16):
+            with torch.no_grad():
+                hidden = body(torch.randn(64, 256, device="cuda"))
+                results.append({"hidden": hidden, "logits": head(hidden)})
+        """
+    )
+    leak = only(found, "leak")
+    assert "a list with 16 references" in words(leak)
+    assert "loss" not in words(leak) and "graph" not in words(leak), words(leak)
+
+
+def test_losses_of_a_validation_with_grad_mode_on(findings):
+    found = findings(
+        """
+        import torch
+
+        net = torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(8)]).cuda()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        history = []
+        for step in range(12):
+            net(torch.randn(256, 512, device="cuda")).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            history.append(net(torch.randn(1024, 512, device="cuda")).square().mean())
+        """
+    )
+    leak = only(found, "leak")
+    assert leak["site"]["line"] == 11
+    assert leak["fix"].endswith("if nothing is trained there, run train.py:11 under `torch.no_grad()`"), leak["fix"]

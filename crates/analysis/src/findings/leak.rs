@@ -113,13 +113,13 @@ impl LeakFacts {
         let line = self.lines.first().map_or("that line", |line| line.line.or("that line"));
         // A variable that grows is not to be deleted.
         let of_holder = |held: &&Held| self.kind != LeakKind::Grows || held.kind != HolderKind::Variable;
-        // Nothing needs the graph: it should not have been made.
-        let is_needless = self.kind == LeakKind::Graph;
         let fix = match self.held.as_ref().filter(of_holder) {
-            Some(held) if is_needless && held.keeps_tensors() && !self.has_backward => {
+            // Nothing needs the graph: it should not have been made.
+            Some(held) if self.kind == LeakKind::Graph && held.keeps_tensors() && !self.has_backward => {
                 self.kind.fix(line, self.is_cpu)
             }
-            Some(held) if is_needless && held.keeps_tensors() => {
+            // A `backward()` that follows may be that of something else.
+            Some(held) if self.kind.is_graph() && held.keeps_graph && held.kind == HolderKind::Container => {
                 format!("{}; if nothing is trained there, run {line} under `torch.no_grad()`", held.advice)
             }
             Some(held) => held.advice.clone(),
@@ -524,9 +524,10 @@ fn details(facts: &LeakFacts, reason: &str) -> Vec<String> {
     let each = (facts.blocks as f64 / facts.rises.max(1) as f64).round().max(1.0) as u64;
     let are = if each == 1 { "is" } else { "are" };
     // Where the holder is known, it need not be guessed.
-    let what = match facts.kind {
-        LeakKind::Tensors if facts.held.is_some() => String::new(),
-        kind => format!(": {}", kind.sentence()),
+    let what = match (facts.kind, &facts.held) {
+        (LeakKind::Tensors, Some(_)) => String::new(),
+        (LeakKind::ScalarWithGraph, Some(held)) if !held.keeps_graph => String::new(),
+        (kind, _) => format!(": {}", kind.sentence()),
     };
     let mut details = vec![match facts.has_steps() {
         true => format!("{} {are} retained each time{what}", counted(each, "block")),

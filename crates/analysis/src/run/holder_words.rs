@@ -157,7 +157,12 @@ pub(crate) fn advice(held: &Held, is_cpu: bool) -> String {
         ),
         HolderKind::Logger => format!(
             "give the logger numbers or text instead of tensors (`.item()`): `{holder}` keeps what it is \
-             given"
+             given{}",
+            if held.is_small_view {
+                ", and a small view keeps all of the memory that it is a view of"
+            } else {
+                ""
+            }
         ),
         HolderKind::Generator => format!(
             "run it to its end, `close()` the generator or cancel the task: it keeps the variables that it \
