@@ -4,7 +4,7 @@
 Each program of bench/knobs/ runs on an emulated GPU three times: as it is, with the setting (argument `on`), and as it is on
 a card that only the second run fits on. The finding of the third run has to name the setting. Writes the table of
 docs/reference/library-settings.md. Needs torch, transformers, accelerate, peft, trl, diffusers, timm, lightning,
-torchmetrics and datasets in the interpreter that runs it; OOMPH names the program (default: target/debug/oomph).
+torchmetrics, datasets and deepspeed in the interpreter that runs it; OOMPH names the program (default: target/debug/oomph).
 """
 
 import ast
@@ -21,8 +21,10 @@ ROOT = HERE.parent
 OOMPH = os.environ.get("OOMPH", str(ROOT / "target/debug/oomph"))
 PAGE = ROOT / "docs/reference/library-settings.md"
 BEGIN, END = "<!-- measured by bench/knobs.py -->", "<!-- end -->"
-LIBRARIES = "torch transformers accelerate peft trl diffusers timm lightning torchmetrics".split()
+LIBRARIES = "torch transformers accelerate peft trl diffusers timm lightning torchmetrics deepspeed".split()
 RANKS = {"fsdp_reshard": 2}
+# Settings that change which memory can be shared, not how much is allocated.
+RESERVED = {"compile_graphs"}
 
 
 def predict(name: str, *arguments: str, memory: int | None = None) -> dict:
@@ -48,14 +50,15 @@ def measure(path: pathlib.Path) -> dict:
     about = ast.get_docstring(ast.parse(path.read_text()))
     what, _, setting = about.rstrip(".").partition(" Setting: ")
     off, on = predict(path.stem), predict(path.stem, "on")
-    memory = (off["peak_allocated"] + on["peak_allocated"]) // 2 + off["context"]
+    peak = "peak_reserved" if path.stem in RESERVED else "peak_allocated"
+    memory = (off[peak] + on[peak]) // 2 + off["context"]
     small = predict(path.stem, memory=memory)
     named = [finding for finding in findings(small) if word(setting) in finding["fix"]]
     return {
         "what": what,
         "setting": setting,
-        "off": off["peak_allocated"],
-        "on": on["peak_allocated"],
+        "off": off[peak],
+        "on": on[peak],
         "exact": "exact" in (off["confidence"], on["confidence"]),
         "fits": small["fits"],
         "named": sorted({finding["kind"] for finding in named}),

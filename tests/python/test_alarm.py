@@ -58,7 +58,7 @@ def test_a_command_is_run_once_and_can_read_the_recording(run, tmp_path):
     grown = {"RANK": "0", "DEVICE": "0", "STEP": "9", "BYTES_PER_STEP": str(4 << 20)}
     assert told == {**told, **grown, "RECORDING": str(recorded.folder), "PID": str(recorded.json()["pid"])}
     assert int(told["ALLOCATED"]) == recorded.steps()[8]["devices"][0]["allocated"]
-    assert told["MESSAGE"] in recorded.done.stderr and recorded.done.stderr.count("memory grows") == 1
+    assert told["MESSAGE"] in recorded.done.stderr and recorded.done.stderr.count("memory has grown") == 1
     text = (tmp_path / "report").read_text()
     assert "written on an alarm" in text and "4.00 MiB per step" in text
     assert "from the command" in recorded.done.stderr and "from the command" not in recorded.done.stdout
@@ -80,7 +80,7 @@ def test_a_program_that_ends_at_once_is_called_and_a_command_that_fails_and_hang
     try:
         said = recorded.done.stderr
         assert recorded.done.returncode == 7, said
-        assert said.count("memory grows 4.00 MiB per step") == 1
+        assert said.count("memory has grown 4.00 MiB per step") == 1
         assert "a recording so far" not in said, "it had ended"
         assert "no-such-command" in said and "is still running; not waiting for it" in said
         (told,) = variables(tmp_path / "said")
@@ -106,11 +106,11 @@ def test_an_exception_ends_the_program_when_the_recording_is_written(run):
     assert recorded.said("WRITTEN")["dumped"] == "alarm"
     said = recorded.done.stderr
     assert "optimizer.step()" in said.split("Traceback")[1], "out of the user's own line"
-    assert "\noomph.MemoryGrows: memory grows 4.00 MiB per step" in said and "during handling" not in said.lower()
+    assert "\noomph.MemoryGrows: memory has grown 4.00 MiB per step" in said and "during handling" not in said.lower()
     summary = recorded.json()
     # What was there before the exception explains more than what was left by it.
     assert (summary["ended"], summary["dumped"]) == ("failed", "alarm")
-    assert summary["exception"].startswith("MemoryGrows: memory grows")
+    assert summary["exception"].startswith("MemoryGrows: memory has grown")
     assert summary["steps"]["count"] == len(recorded.steps())
     assert recorded.report()["findings"][0]["kind"] == "leak"
 
@@ -178,7 +178,7 @@ def test_a_rank_that_another_oomph_runs_is_called_there(run, tmp_path):
     steps = [{"step": step, "devices": [{"device": 0, "allocated": step << 24}]} for step in range(1, 20)]
     (folder / "rank0.steps.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
     recorded = run("print('hello')\n", "--on-leak", "touch called", gpu=False, env={"RANK": "1"})
-    assert "memory grows" not in recorded.done.stderr
+    assert "memory has grown" not in recorded.done.stderr
     assert not (tmp_path / "called").exists()
 
 
@@ -249,7 +249,7 @@ def test_a_command_of_the_program_has_the_same_variables(tmp_path, monkeypatch):
     (told,) = variables(tmp_path / "said")
     grown = {"RANK": "0", "DEVICE": "0", "STEP": "9", "BYTES_PER_STEP": str(1 << 20)}
     assert told == {**told, **grown, "RECORDING": str(tmp_path / "r"), "PID": str(os.getpid())}
-    assert told["MESSAGE"].startswith("memory grows 1.00 MiB per step") and int(told["ALLOCATED"]) >= 9 << 20
+    assert told["MESSAGE"].startswith("memory has grown 1.00 MiB per step") and int(told["ALLOCATED"]) >= 9 << 20
     assert "1.00 MiB per step" in (tmp_path / "report").read_text()
 
 
@@ -262,7 +262,7 @@ def test_a_command_that_fails_hurts_nobody(tmp_path):
 
 def test_a_step_ends_with_the_exception_that_was_asked_for(tmp_path):
     program, heard = Program(), []
-    with pytest.raises(oomph.MemoryGrows, match="memory grows 1.00 MiB per step") as raised:
+    with pytest.raises(oomph.MemoryGrows, match="memory has grown 1.00 MiB per step") as raised:
         with record(tmp_path / "r", on_leak=heard.append, raise_on_leak=True):
             program.train(30)
     assert (program.steps, len(heard)) == (9, 1)

@@ -499,3 +499,153 @@ def test_what_is_kept_every_few_steps_is_given_each_time(findings):
     leak = only(found, "leak")
     assert "8.00 MiB every 3 steps (2.67 MiB per step)" in leak["summary"]
     assert "store `str(e)`" in leak["fix"] and "gc.collect" not in leak["fix"]
+
+
+def test_a_metric_that_is_never_reset_holds_what_it_was_given_wherever_that_was_made(findings):
+    found = findings(
+        """
+        import torch, torchmetrics
+
+        net = torch.nn.Linear(64, 1).cuda()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        roc = torchmetrics.ROC(task="binary").cuda()
+        for step in range(24):
+            batch = torch.randn(4096, 64, device="cuda"); labels = torch.randint(0, 2, (4096,), device="cuda")
+            scores = net(batch).squeeze(1)
+            torch.nn.functional.binary_cross_entropy_with_logits(scores, labels.float()).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            roc.update(scores.detach().sigmoid(), labels)
+        """
+    )
+    leak = only(found, "leak")
+    assert leak["bytes_per_step"] == 4096 * (8 + 4), "labels, which the line of the batch makes, and scores"
+    assert leak["holder"]["path"] == "__main__.roc"
+    assert "in its `preds` and `target`" in words(leak)
+    assert leak["fix"].startswith("call `.reset()` after each epoch")
+
+
+def test_outputs_of_a_program_that_never_trains_are_to_be_made_without_graphs(findings):
+    found = findings(
+        """
+        import torch
+
+        encoder = torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(8)]).cuda()
+        vectors = []
+        for batch in [torch.randn(1024, 512) for _ in range(16)]:
+            vectors.append(encoder(batch.cuda()))
+        """
+    )
+    leak = only(found, "leak")
+    assert leak["fix"].startswith("run train.py:7 under `torch.inference_mode()`"), leak["fix"]
+    assert "a list with 16 references" in words(leak), "also the one that a variable refers to"
+
+
+def test_containers_of_one_object_are_named(findings):
+    found = findings(
+        """
+        import torch
+
+        class Rollouts:
+            def __init__(self):
+                self.scores, self.rewards = [], []
+
+        policy = torch.nn.Linear(128, 64).cuda()
+        optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
+        rollouts = Rollouts()
+        for episode in range(16):
+            scores = policy(torch.randn(1024, 128, device="cuda"))
+            rollouts.scores.append(scores.detach().softmax(-1))
+            rollouts.rewards.append(torch.rand(1024, 64, device="cuda"))
+            (scores * rollouts.rewards[-1]).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        """
+    )
+    leak = only(found, "leak")
+    assert leak["fix"].startswith("empty `rewards` and `scores` of `__main__.rollouts`"), leak["fix"]
+    assert leak["holder"]["stored_at"]["line"] in (13, 14)
+
+
+def test_the_holder_of_a_tensor_that_is_replaced_by_a_larger_one_is_seen_at_the_end(findings):
+    found = findings(
+        """
+        import torch
+
+        net = torch.nn.Linear(128, 1000).cuda()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        seen = torch.empty(0, 1000, device="cuda")
+        for step in range(20):
+            out = net(torch.randn(512, 128, device="cuda"))
+            out.sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            seen = torch.cat([seen, out.detach()])
+        """
+    )
+    leak = only(found, "leak")
+    assert leak["holder"]["path"] == "__main__.seen"
+    assert leak["holder"]["retained"] >= 20 * 512 * 1000 * 4
+    assert "early look" not in words(leak)
+
+
+def test_memory_that_cuda_graphs_keep_is_named_where_a_request_fails(predict):
+    answer = predict.answer(
+        """
+        import torch
+
+        net = torch.nn.Sequential(*[torch.nn.Linear(4096, 4096) for _ in range(4)]).cuda()
+        x = torch.randn(16384, 4096, device="cuda")
+        with torch.no_grad():
+            net(x)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                parts = [layer(x) for layer in net]
+            del parts
+            table = torch.empty(960 << 20, dtype=torch.uint8, device="cuda")
+        """,
+        "--gpu-memory",
+        "3GiB",
+    )
+    found = [finding for of in answer["failing"]["inputs"] for device in of["devices"] for finding in device["findings"]]
+    oom = only(found, "oom")
+    assert "private pools keep" in oom["summary"]
+    assert oom["fix"].startswith("release the "), oom["fix"]
+
+
+def test_a_record_of_outputs_without_graphs_is_not_taken_for_a_loss(findings):
+    found = findings(
+        """
+        import torch
+
+        body, head = torch.nn.Linear(256, 1024).cuda(), torch.nn.Linear(1024, 2).cuda()
+        results = []
+        for step in range(16):
+            with torch.no_grad():
+                hidden = body(torch.randn(64, 256, device="cuda"))
+                results.append({"hidden": hidden, "logits": head(hidden)})
+        """
+    )
+    leak = only(found, "leak")
+    assert "a list with 16 references" in words(leak)
+    assert "loss" not in words(leak) and "graph" not in words(leak), words(leak)
+
+
+def test_losses_of_a_validation_with_grad_mode_on(findings):
+    found = findings(
+        """
+        import torch
+
+        net = torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(8)]).cuda()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        history = []
+        for step in range(12):
+            net(torch.randn(256, 512, device="cuda")).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            history.append(net(torch.randn(1024, 512, device="cuda")).square().mean())
+        """
+    )
+    leak = only(found, "leak")
+    assert leak["site"]["line"] == 11
+    assert leak["fix"].endswith("if nothing is trained there, run train.py:11 under `torch.no_grad()`"), leak["fix"]

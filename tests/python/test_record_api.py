@@ -232,7 +232,7 @@ def test_memory_that_grows_raises_the_alarm_once(tmp_path, capsys):
             train(net, optimizer, 1)
             kept.append(torch.zeros(1 << 18))
     said = capsys.readouterr().err
-    assert said.count("memory grows 1.00 MiB per step") == 1
+    assert said.count("memory has grown 1.00 MiB per step") == 1
 
 
 def test_a_folder_that_cannot_be_written_is_no_harm(tmp_path, capsys):

@@ -145,9 +145,9 @@ def test_an_alarm_is_raised_while_memory_grows(run):
 """
     )
     recorded = run(program)
-    assert "memory grows 4.00 MiB per step" in recorded.done.stderr
+    assert "memory has grown 4.00 MiB per step" in recorded.done.stderr
     assert "written at step" in recorded.done.stdout
-    assert recorded.done.stderr.count("memory grows") == 1
+    assert recorded.done.stderr.count("memory has grown") == 1
     assert recorded.report()["findings"][0]["kind"] == "leak"
 
 
@@ -326,7 +326,7 @@ def test_holders_are_written_while_memory_grows(run):
 def test_a_program_that_does_not_grow_is_neither_looked_at_nor_called(run):
     recorded = run(MODEL + "    train(40)\n", "--raise-on-leak", "--on-leak", "touch recording/called")
     assert recorded.done.returncode == 0, recorded.done.stderr
-    assert "memory grows" not in recorded.done.stderr and not (recorded.folder / "called").exists()
+    assert "memory has grown" not in recorded.done.stderr and not (recorded.folder / "called").exists()
     assert recorded.heap()["dumped"] == "exit"
     assert not (recorded.folder / "rank0.growing.heap").exists()
 

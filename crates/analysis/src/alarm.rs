@@ -182,7 +182,7 @@ impl GrowthAlert {
     /// Returns the alarm in a sentence, without a full stop.
     pub fn words(&self) -> String {
         let GrowthAlert { step, bytes_per_step, allocated } = self;
-        format!("memory grows {bytes_per_step} per step: {allocated} allocated at step {step}")
+        format!("memory has grown {bytes_per_step} per step: {allocated} allocated at step {step}")
     }
 }
 

@@ -131,6 +131,11 @@ impl OomFailure {
         if fits && self.projection.is_none() { OomCause::Fragmentation } else { OomCause::Capacity }
     }
 
+    /// Free memory of private pools, if the request would have fitted into it.
+    pub(crate) fn kept_by_pools(&self) -> Option<Bytes> {
+        Some(self.free.private).filter(|&private| private >= self.requested)
+    }
+
     /// The largest request that would have succeeded. It is less than the one that did not, whatever an upper
     /// bound says: free pages of expandable memory may be in use in part.
     pub(crate) fn largest_that_fits(&self) -> Bytes {
@@ -205,5 +210,7 @@ fn project(model: &RunModel<'_>, failure: &OomFailure) -> Option<Projection> {
     let times = grown.0 as f64 / grown_before.0 as f64;
     let peak = model.step_peaks.steps.get(before)?.bytes;
     let needed = base + Bytes((peak.saturating_sub(base_before).0 as f64 * times) as u64);
-    Some(Projection { times, before: peak, needed: needed.max(failure.active + failure.requested), base })
+    // A step that needs more than that already does something else than the one before.
+    let is_alike = needed >= failure.active + failure.requested;
+    is_alike.then_some(Projection { times, before: peak, needed, base })
 }

@@ -20,6 +20,8 @@ struct KnobRow {
     functions: &'static [&'static str],
     /// Category of the memory that the setting changes; `None` for any.
     category: Option<Category>,
+    /// Beginning of the class of the library's objects that keep the memory; none where they keep nothing.
+    owner: Option<&'static str>,
     /// Kinds of findings that it explains.
     kinds: &'static [FindingKind],
     /// How the function is called in a sentence.
@@ -57,6 +59,7 @@ static KNOBS: &[KnobRow] = &[
         file: "transformers/trainer",
         functions: &["evaluation_loop", "prediction_loop", "evaluate", "predict"],
         category: None,
+        owner: None,
         kinds: GATHERED,
         name: "`Trainer.evaluate` of transformers",
         does: "gathers the logits of the whole evaluation on the GPU for `compute_metrics`, and copies all \
@@ -69,6 +72,7 @@ static KNOBS: &[KnobRow] = &[
         file: "transformers/",
         functions: &["eager_attention_forward"],
         category: None,
+        owner: None,
         kinds: PEAKS,
         name: "`eager_attention_forward` of transformers",
         does: "stores the attention scores of every head, which grow with the square of the sequence",
@@ -79,6 +83,7 @@ static KNOBS: &[KnobRow] = &[
         file: "transformers/cache_utils.py",
         functions: &["update"],
         category: None,
+        owner: None,
         kinds: GATHERED,
         name: "the key-value cache of transformers",
         does: "keeps keys and values of every layer, and copies those of a layer to add a token",
@@ -89,6 +94,7 @@ static KNOBS: &[KnobRow] = &[
         file: "peft/",
         functions: &[],
         category: Some(Category::Activation),
+        owner: None,
         kinds: PEAKS,
         name: "a PEFT model",
         does: "trains few parameters but saves the activations of all layers of the base model",
@@ -98,6 +104,7 @@ static KNOBS: &[KnobRow] = &[
         file: "timm/models/",
         functions: &[],
         category: Some(Category::Activation),
+        owner: None,
         kinds: PEAKS,
         name: "a model of timm",
         does: "saves the activations of all its blocks for `backward()`",
@@ -107,6 +114,7 @@ static KNOBS: &[KnobRow] = &[
         file: "timm/utils/model_ema.py",
         functions: &[],
         category: None,
+        owner: None,
         kinds: PEAKS,
         name: "`ModelEma` of timm",
         does: "keeps a second copy of all parameters",
@@ -116,6 +124,7 @@ static KNOBS: &[KnobRow] = &[
         file: "diffusers/models/autoencoders/",
         functions: &["decode", "_decode"],
         category: None,
+        owner: None,
         kinds: PEAKS,
         name: "the VAE of diffusers",
         does: "decodes the whole image in one piece",
@@ -126,6 +135,7 @@ static KNOBS: &[KnobRow] = &[
         file: "accelerate/utils/operations.py",
         functions: &["convert_to_fp32", "_convert_to_fp32"],
         category: None,
+        owner: None,
         kinds: PEAKS,
         name: "mixed precision of accelerate",
         does: "converts everything that the model returns to float32, logits included",
@@ -135,16 +145,18 @@ static KNOBS: &[KnobRow] = &[
         file: "torchmetrics/",
         functions: &["update", "wrapped_func", "forward"],
         category: None,
+        owner: Some("torchmetrics."),
         kinds: GROWTH,
         name: "a metric of torchmetrics",
         does: "keeps every value that it is given until `reset()`",
-        fix: "give it `thresholds=…` (curves then have a fixed size), call `reset()` after each epoch, or \
-              set `compute_on_cpu=True`, which moves its lists to the CPU",
+        fix: "call `.reset()` after each epoch; give curves `thresholds=…`, so that they have a fixed size, \
+              or set `compute_on_cpu=True`, which moves the lists to the CPU",
     },
     KnobRow {
         file: "torch/nn/parallel/distributed.py",
         functions: &["__init__", "_ddp_init_helper", "_pre_forward"],
         category: None,
+        owner: None,
         kinds: PEAKS,
         name: "`DistributedDataParallel`",
         does: "keeps a second copy of the gradients in its buckets",
@@ -154,6 +166,7 @@ static KNOBS: &[KnobRow] = &[
         file: "torch/distributed/fsdp/_fully_shard/",
         functions: &["foreach_all_gather", "init_all_gather_outputs", "alloc_all_gather_outputs", "unshard"],
         category: None,
+        owner: None,
         kinds: PEAKS,
         name: "`fully_shard`",
         does: "gathers the parameters of a layer before it runs",
@@ -161,9 +174,61 @@ static KNOBS: &[KnobRow] = &[
               apply `fully_shard` to each block, so that few layers are gathered at once",
     },
     KnobRow {
+        file: "deepspeed/runtime/zero/",
+        functions: &["setup_buckets"],
+        category: None,
+        owner: None,
+        kinds: PEAKS,
+        name: "ZeRO of DeepSpeed",
+        does: "collects gradients in buckets of `reduce_bucket_size` elements, 500 million by default, \
+               however small the model is; `overlap_comm` makes two of them",
+        fix: "set `reduce_bucket_size` (and `allgather_bucket_size`) in `zero_optimization`, to 50 million \
+              for example",
+    },
+    KnobRow {
+        file: "deepspeed/runtime/",
+        functions: &[
+            "_configure_zero_optimizer",
+            "initialize_optimizer_states",
+            "_initialize_optimizer_states",
+            "_optimizer_step",
+            "step",
+        ],
+        category: None,
+        owner: None,
+        kinds: PEAKS,
+        name: "the optimizer of DeepSpeed",
+        does: "keeps its state and a float32 copy of the parameters on the GPU",
+        fix: "set `\"offload_optimizer\": {\"device\": \"cpu\"}` in `zero_optimization`, which keeps both in \
+              host memory; more GPUs with ZeRO have a smaller part each",
+    },
+    KnobRow {
+        file: "torch/_functorch/_aot_autograd/",
+        functions: &["forward"],
+        category: Some(Category::Activation),
+        owner: None,
+        kinds: PEAKS,
+        name: "`torch.compile`",
+        does: "saves what `backward()` needs, and computes again only what costs hardly any time",
+        fix: "set `torch._functorch.config.activation_memory_budget = 0.5` before the model is compiled (1 \
+              saves everything, 0 as little as possible), which computes more of it again in `backward()`",
+    },
+    KnobRow {
+        file: "torch/_inductor/cudagraph_trees.py",
+        functions: &[],
+        category: None,
+        owner: None,
+        kinds: &[FindingKind::PrivatePool],
+        name: "`torch.compile(mode=\"reduce-overhead\")`",
+        does: "records CUDA graphs, whose memory nothing else can use",
+        fix: "compile with `mode=\"default\"` (or `\"max-autotune-no-cudagraphs\"`) if other parts of the \
+              program need this memory; compile what is small and called often with graphs",
+    },
+    KnobRow {
         file: "torch/optim/",
         functions: &["_multi_tensor_adam", "_multi_tensor_adamw", "_multi_tensor_sgd", "_multi_tensor_nadam"],
         category: None,
+        owner: None,
         kinds: PEAKS,
         name: "the optimizer's `foreach` implementation",
         does: "makes temporaries as large as all parameters together",
@@ -173,6 +238,7 @@ static KNOBS: &[KnobRow] = &[
         file: "trl/trainer/",
         functions: &["__init__", "compute_ref_log_probs"],
         category: Some(Category::Parameter),
+        owner: None,
         kinds: PEAKS,
         name: "a trainer of TRL",
         does: "keeps a frozen reference model next to the one it trains",
@@ -183,6 +249,7 @@ static KNOBS: &[KnobRow] = &[
         file: "transformers/trainer",
         functions: &["training_step", "compute_loss"],
         category: Some(Category::Activation),
+        owner: None,
         kinds: PEAKS,
         name: "`Trainer` of transformers",
         does: "saves the activations of all layers for `backward()`",
@@ -194,6 +261,7 @@ static KNOBS: &[KnobRow] = &[
         file: "transformers/trainer",
         functions: &[],
         category: Some(Category::Optimizer),
+        owner: None,
         kinds: PEAKS,
         name: "the optimizer of `Trainer`",
         does: "keeps two tensors for every parameter (`adamw_torch`)",
@@ -203,6 +271,7 @@ static KNOBS: &[KnobRow] = &[
         file: "lightning/pytorch/",
         functions: &["training_step"],
         category: Some(Category::Activation),
+        owner: None,
         kinds: PEAKS,
         name: "`Trainer` of Lightning",
         does: "runs the step in the precision that it is given, float32 by default",
@@ -213,11 +282,11 @@ static KNOBS: &[KnobRow] = &[
 /// Adds the setting of a library to each finding whose memory is allocated by one of its functions.
 pub(super) fn add(model: &RunModel<'_>, findings: &mut [Finding]) {
     let rows = rows_by_frame(model.device.snapshot);
-    if rows.is_empty() {
-        return;
-    }
+    let explain = |finding: &Finding| {
+        if rows.is_empty() { None } else { explain(model, &rows, finding) }
+    };
     for finding in findings {
-        if let Some(found) = explain(model, &rows, finding) {
+        if let Some(found) = holder(finding).or_else(|| explain(finding)) {
             describe(&found, finding);
         }
     }
@@ -244,6 +313,18 @@ struct Explained {
     row: &'static KnobRow,
     bytes: Bytes,
     share: f64,
+    /// Whether an object of the library keeps the memory, wherever it is allocated.
+    is_holder: bool,
+}
+
+/// The row of the library whose object holds a finding's memory.
+fn holder(finding: &Finding) -> Option<Explained> {
+    let owner = &finding.held.as_ref()?.owner;
+    let is_meant = |row: &&KnobRow| {
+        row.owner.is_some_and(|of| owner.starts_with(of)) && row.kinds.contains(&finding.kind)
+    };
+    let row = KNOBS.iter().find(is_meant)?;
+    Some(Explained { row, bytes: finding.bytes, share: 1.0, is_holder: true })
 }
 
 fn explain(model: &RunModel<'_>, rows_by_frame: &RowsByFrame, finding: &Finding) -> Option<Explained> {
@@ -275,17 +356,22 @@ fn explain(model: &RunModel<'_>, rows_by_frame: &RowsByFrame, finding: &Finding)
     let (row, &most) = bytes.iter().enumerate().max_by_key(|&(row, &bytes)| (bytes, Reverse(row)))?;
     let share = share(most, all);
     let needed = if is_oom { MIN_SHARE_AT_OOM } else { MIN_SHARE };
-    (most > Bytes::ZERO && share >= needed).then(|| Explained { row: &KNOBS[row], bytes: most, share })
+    let is_enough = most > Bytes::ZERO && share >= needed;
+    is_enough.then(|| Explained { row: &KNOBS[row], bytes: most, share, is_holder: false })
 }
 
 fn describe(found: &Explained, finding: &mut Finding) {
-    let Explained { row, bytes, share } = found;
-    let of = match finding.kind {
-        FindingKind::Oom => format!("{} of what was in use or asked for ({bytes})", percent(*share)),
-        _ => "it".to_owned(),
+    let Explained { row, bytes, share, is_holder } = found;
+    let (name, does) = (row.name, row.does);
+    let detail = match finding.kind {
+        _ if *is_holder => format!("it is held by {name}, which {does}"),
+        FindingKind::Oom => {
+            let share = percent(*share);
+            format!("{share} of what was in use or asked for ({bytes}) came from {name}, which {does}")
+        }
+        _ => format!("it comes from {name}, which {does}"),
     };
-    let verb = if finding.kind == FindingKind::Oom { "came" } else { "comes" };
-    finding.details.insert(0, format!("{of} {verb} from {}, which {}", row.name, row.does));
+    finding.details.insert(0, detail);
     finding.fix = match finding.kind {
         FindingKind::Fragmentation => format!("{}. Also: {}", row.fix, finding.fix),
         FindingKind::Oom => format!("{}. Otherwise: {}", row.fix, finding.fix),

@@ -70,6 +70,8 @@ pub(super) struct LeakFacts {
     /// What to know about the first line, if it is in `backward()`.
     doubt: Option<&'static str>,
     is_cpu: bool,
+    /// Whether a `backward()` ran.
+    has_backward: bool,
     held: Option<Held>,
 }
 
@@ -109,6 +111,14 @@ impl LeakFacts {
         // A variable that grows is not to be deleted.
         let of_holder = |held: &&Held| self.kind != LeakKind::Grows || held.kind != HolderKind::Variable;
         let fix = match self.held.as_ref().filter(of_holder) {
+            // Nothing needs the graph: it should not have been made.
+            Some(held) if self.kind == LeakKind::Graph && held.keeps_tensors() && !self.has_backward => {
+                self.kind.fix(line, self.is_cpu)
+            }
+            // A `backward()` that follows may be that of something else.
+            Some(held) if self.kind.is_graph() && held.keeps_graph && held.kind == HolderKind::Container => {
+                format!("{}; if nothing is trained there, run {line} under `torch.no_grad()`", held.advice)
+            }
             Some(held) => held.advice.clone(),
             None => self.kind.fix(line, self.is_cpu),
         };
@@ -147,12 +157,22 @@ impl Leaks {
         self.leaks.len() < before
     }
 
-    /// What they had retained at an event.
-    pub(super) fn retained_at(&self, model: &RunModel<'_>, event: usize) -> Bytes {
+    /// What they had retained when the last allocation failed, as far as it was still there.
+    pub(super) fn retained_at_oom(&self, model: &RunModel<'_>) -> Bytes {
+        let Some(&event) = model.step_peaks.ooms.last() else { return Bytes::ZERO };
         let bound = model.growing_sites.bounds.partition_point(|&bound| bound <= event);
         let at = |bound| self.retained.get(bound).or(self.retained.last());
-        Bytes(bound.checked_sub(1).and_then(at).copied().unwrap_or(0))
+        let retained = Bytes(bound.checked_sub(1).and_then(at).copied().unwrap_or(0));
+        retained.min(alive_at_oom(model, model.growing_sites.sites.iter()))
     }
+}
+
+/// What growing sites held when the last allocation failed.
+fn alive_at_oom<'a>(model: &RunModel<'_>, sites: impl Iterator<Item = &'a GrowingSite>) -> Bytes {
+    let Some(&event) = model.step_peaks.ooms.last() else { return Bytes::ZERO };
+    let blocks = sites.flat_map(|site| &site.allocations);
+    let blocks = blocks.map(|&row| &model.device.history.allocations[row as usize]);
+    blocks.filter(|block| block.is_allocated_at(event)).map(|block| block.size).sum()
 }
 
 fn measure_one(model: &RunModel<'_>, cluster: &SiteCluster<'_>, bounds: usize) -> Option<LeakFacts> {
@@ -165,7 +185,7 @@ fn measure_one(model: &RunModel<'_>, cluster: &SiteCluster<'_>, bounds: usize) -
     if !is_growing && is_small || pace < MIN_PACE {
         return None;
     }
-    let room = Room::of(model, bytes);
+    let room = Room::of(model, alive_at_oom(model, cluster.sites.iter().copied()).min(bytes));
     let steps_left = room.size.saturating_sub(history.reserved_peak.bytes).0 as f64 / pace.max(1.0);
     let retained = retained(cluster.sites.iter().copied(), bounds);
     let is_doubtful = is_growing && !memory_grows_with(model, &retained);
@@ -221,6 +241,7 @@ fn measure_one(model: &RunModel<'_>, cluster: &SiteCluster<'_>, bounds: usize) -
         kind,
         doubt: first.first().filter(|_| in_backward).and_then(|&row| model.doubt_in_backward(row as usize)),
         is_cpu: model.device.is_cpu(),
+        has_backward: model.device.backward.next_after(0).is_some(),
         held,
         lines,
     })
@@ -468,10 +489,15 @@ fn summary(facts: &LeakFacts) -> String {
 fn details(facts: &LeakFacts, reason: &str) -> Vec<String> {
     let each = (facts.blocks as f64 / facts.rises.max(1) as f64).round().max(1.0) as u64;
     let are = if each == 1 { "is" } else { "are" };
-    let (blocks, what) = (counted(each, "block"), facts.kind.sentence());
+    // Where the holder is known, it need not be guessed.
+    let what = match (facts.kind, &facts.held) {
+        (LeakKind::Tensors, Some(_)) => String::new(),
+        (LeakKind::ScalarWithGraph, Some(held)) if !held.keeps_graph => String::new(),
+        (kind, _) => format!(": {}", kind.sentence()),
+    };
     let mut details = vec![match facts.has_steps() {
-        true => format!("{blocks} {are} retained each time: {what}"),
-        false => format!("{} were retained: {what}", counted(facts.blocks, "block")),
+        true => format!("{} {are} retained each time{what}", counted(each, "block")),
+        false => format!("{} were retained{what}", counted(facts.blocks, "block")),
     }];
     if facts.lines.len() > 1 {
         let named: Vec<String> = facts

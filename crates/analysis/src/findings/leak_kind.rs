@@ -87,6 +87,11 @@ impl LeakKind {
         }
     }
 
+    /// Whether graphs keep the activations of whole forward passes.
+    pub(crate) fn is_graph(self) -> bool {
+        matches!(self, LeakKind::Graph | LeakKind::GraphAfterBackward)
+    }
+
     pub(crate) fn sentence(self) -> &'static str {
         match self {
             LeakKind::Graph => {

@@ -24,7 +24,6 @@ mod workspace;
 use crate::run::device::Device;
 use crate::run::model::RunModel;
 use finding::{EvidenceValue, Finding, FindingKind};
-use snapshot::Bytes;
 use std::cmp::Reverse;
 
 /// One device with its run model and its findings.
@@ -51,8 +50,7 @@ pub fn findings(model: &RunModel<'_>) -> Vec<Finding> {
     if rising.as_ref().is_some_and(|rising| leaks.drop_growing_work(rising)) {
         rising = rising_peak::measure(model, &leaks.retained);
     }
-    let leaked_at_oom =
-        model.step_peaks.ooms.last().map_or(Bytes::ZERO, |&event| leaks.retained_at(model, event));
+    let leaked_at_oom = leaks.retained_at_oom(model);
     let mut findings: Vec<Finding> = leaks.leaks.iter().map(leak::describe).collect();
     findings.extend(oom::measure(model, leaked_at_oom).as_ref().map(oom::describe));
     findings.extend(non_pytorch::measure(model).as_ref().map(non_pytorch::describe));

@@ -230,10 +230,14 @@ fn summary(facts: &OomFacts) -> String {
             format!("{requested} did not fit{at}: nothing was allocated, {room} is too small")
         }
         OomCause::Capacity => format!(
-            "{requested} did not fit{at}: {} of {room} was in use, {} of it {}",
+            "{requested} did not fit{at}: {} of {room} was in use, {} of it {}{}",
             failure.active,
             percent(share(held.main_bytes(), failure.allocated)),
-            if held.is_model { "parameters, gradients and optimizer state" } else { plural(held.main) }
+            if held.is_model { "parameters, gradients and optimizer state" } else { plural(held.main) },
+            match failure.kept_by_pools() {
+                Some(kept) => format!("; private pools keep {kept} more"),
+                None => String::new(),
+            }
         ),
         OomCause::Fragmentation => format!(
             "{requested} did not fit{at} although {} was free: no free block was larger than {}",
@@ -304,6 +308,12 @@ fn details(facts: &OomFacts) -> Vec<String> {
         ));
     }
     details.extend(other_processes(failure));
+    details.extend(failure.kept_by_pools().map(|kept| {
+        format!(
+            "{kept} is free in private pools of CUDA graphs or `MemPool`s, which only they can use: see the \
+             private pools"
+        )
+    }));
     let free = failure.free.total();
     details.push(match failure.largest_that_fits() {
         Bytes::ZERO if free == Bytes::ZERO => "none of the reserved memory was free".to_owned(),
@@ -335,11 +345,25 @@ fn projected(projection: &Projection, failure: &OomFailure) -> String {
 }
 
 fn fix(facts: &OomFacts) -> String {
-    let OomFacts { failure, held, leaked, .. } = facts;
+    let OomFacts { failure, leaked, .. } = facts;
     let without_leak = failure.active.saturating_sub(*leaked) + failure.requested;
     if leaked.0 > failure.active.0 / 3 && without_leak <= failure.usable() {
         return "stop the leak: without it this request would have succeeded".to_owned();
     }
+    let other = fix_without_pools(facts);
+    match failure.kept_by_pools() {
+        Some(kept) => {
+            format!(
+                "release the {kept} in private pools, which is enough for this request. Otherwise: {other}"
+            )
+        }
+        None => other,
+    }
+}
+
+/// Advice about everything but private pools.
+fn fix_without_pools(facts: &OomFacts) -> String {
+    let OomFacts { failure, held, .. } = facts;
     if let Some(held) = &facts.kept_by {
         return held.advice.clone();
     }

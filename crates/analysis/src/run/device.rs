@@ -145,10 +145,12 @@ impl Device<'_> {
     /// Where the request of an event comes from, according to its own stack and the calls around it.
     pub fn site_of_event(&self, event: usize) -> Site {
         let site = self.sites.of(self.snapshot.events.stack(self.history.rows.start + event));
-        if !self.is_in_engine(event) {
+        let place = self.scope_at(event);
+        // Hooks of libraries and compiled code run in the engine's thread, below no line of the user's own.
+        let is_of_library = matches!(site, Site::Library(_)) && place.phase == Some(Phase::Backward);
+        if !self.is_in_engine(event) && !is_of_library {
             return site;
         }
-        let place = self.scope_at(event);
         let module = place.module.filter(|_| place.phase == Some(Phase::Backward));
         if let Some(line) = module.and_then(|module| self.forward_line(module, event)) {
             return Site::BackwardOf(line);

@@ -239,24 +239,22 @@ fn is_of_another_thread(device: &Device<'_>, stack: StackId) -> bool {
 #[derive(Default)]
 struct OriginGrowth {
     changes: Vec<(u32, i64)>,
-    /// Changes of the number of blocks.
-    counts: Vec<(u32, i64)>,
     left: Vec<u32>,
     /// The bounds at which the blocks that are left begin, with their bytes.
     left_changes: Vec<(u32, i64)>,
-    /// Blocks that lived through at least one whole step and have been freed since.
-    replaced: usize,
+    /// Sizes of blocks that lived through at least one whole step and have been freed since.
+    replaced: Vec<i64>,
 }
 
 impl OriginGrowth {
     fn add(&mut self, row: usize, allocation: &Allocation, (from, to): (usize, usize), bounds: usize) {
         let size = i64::try_from(allocation.size.0).unwrap_or(i64::MAX);
         self.changes.push((from as u32, size));
-        self.counts.push((from as u32, 1));
         if to < bounds {
             self.changes.push((to as u32, -size));
-            self.counts.push((to as u32, -1));
-            self.replaced += usize::from(to > from + 1);
+            if to > from + 1 {
+                self.replaced.push(size);
+            }
         } else {
             self.left.push(row as u32);
             self.left_changes.push((from as u32, size));
@@ -277,7 +275,32 @@ impl OriginGrowth {
         }
     }
 
+    /// Sets aside sizes of which each block makes way for the next within a step: one line may make the batch
+    /// of the step, and something else that is kept.
+    fn set_passing_aside(&mut self) {
+        if self.left.len() < MIN_RISES || self.left.len() == self.changes.len() {
+            return;
+        }
+        let mut of_size: FxHashMap<i64, (usize, usize)> = FxHashMap::default();
+        for &(_, change) in &self.changes {
+            let (made, freed) = of_size.entry(change.saturating_abs()).or_default();
+            if change > 0 { *made += 1 } else { *freed += 1 }
+        }
+        of_size.retain(|size, (made, freed)| {
+            *freed >= MIN_RISES && *made <= *freed + 1 && !self.replaced.contains(size)
+        });
+        if of_size.is_empty() {
+            return;
+        }
+        let is_kept = |size: i64| !of_size.contains_key(&size.saturating_abs());
+        self.changes.retain(|&(_, change)| is_kept(change));
+        let mut sizes = self.left_changes.iter().map(|&(_, size)| is_kept(size));
+        self.left.retain(|_| sizes.next().unwrap_or(true));
+        self.left_changes.retain(|&(_, size)| is_kept(size));
+    }
+
     fn judge(mut self, origin: GrowthOrigin, bounds: usize) -> Option<GrowingSite> {
+        self.set_passing_aside();
         self.set_one_off_aside();
         if self.changes.len() < MIN_RISES || self.left.is_empty() {
             return None;
@@ -286,14 +309,14 @@ impl OriginGrowth {
         let left = series(&mut self.left_changes);
         // A buffer that has been filled, and whose older blocks make way for new ones, perhaps larger ones.
         let is_buffer = |trend: Trend| match trend {
-            Trend::Growing => self.replaced > self.left.len(),
-            Trend::Stopped => self.replaced > self.left.len() / 3,
+            Trend::Growing => self.replaced.len() > self.left.len(),
+            Trend::Stopped => self.replaced.len() > self.left.len() / 3,
         };
         let trend = trend(&held, bounds - 1)
             .filter(|&trend| !is_buffer(trend))
             .filter(|&trend| trend == Trend::Stopped || !is_scattered(&held, bounds - 1))
             .or_else(|| trend_of_left(&left, &held, bounds - 1))
-            .or_else(|| trend_of_count(&series(&mut self.counts), bounds - 1))?;
+            .or_else(|| trend_of_count(&series(&mut counts(&self.changes)), bounds - 1))?;
         let rises = kept(&held);
         let GrowthOrigin { stack, in_engine } = origin;
         let module = in_engine.and_then(|(_, module)| module);
@@ -308,6 +331,11 @@ impl OriginGrowth {
             allocations,
         })
     }
+}
+
+/// Changes of the number of blocks.
+fn counts(changes: &[(u32, i64)]) -> Vec<(u32, i64)> {
+    changes.iter().map(|&(bound, change)| (bound, change.signum())).collect()
 }
 
 /// What is held from each bound on at which it changes.

@@ -51,6 +51,9 @@ fn who(held: &Held) -> String {
              {most}",
             counted(*entries, "reference")
         ),
+        _ if held.parts.len() > 1 => {
+            format!("held by `{holder}`, in its {}{what}; releasing them frees {retained}", parts(held))
+        }
         _ if *entries > 1 => format!(
             "held by `{holder}`, a {class} with {} to tensors{what}; releasing it frees {retained}",
             counted(*entries, "reference")
@@ -58,6 +61,11 @@ fn who(held: &Held) -> String {
         _ if held.by == *holder => format!("held by `{holder}`; releasing it frees {retained}"),
         _ => format!("held by `{holder}` (`{}`); releasing it frees {retained}", held.by),
     }
+}
+
+/// The attributes of a holder that keep the tensors.
+fn parts(held: &Held) -> String {
+    listed(&held.parts.iter().map(|part| format!("`{part}`")).collect::<Vec<_>>())
 }
 
 /// How to limit what a container of this class keeps.
@@ -149,11 +157,21 @@ pub(crate) fn advice(held: &Held, is_cpu: bool) -> String {
         ),
         HolderKind::Logger => format!(
             "give the logger numbers or text instead of tensors (`.item()`): `{holder}` keeps what it is \
-             given"
+             given{}",
+            if held.is_small_view {
+                ", and a small view keeps all of the memory that it is a view of"
+            } else {
+                ""
+            }
         ),
         HolderKind::Generator => format!(
             "run it to its end, `close()` the generator or cancel the task: it keeps the variables that it \
              stopped with (`{by}`)"
+        ),
+        HolderKind::Variable if held.parts.len() > 1 => format!(
+            "empty {} of `{holder}` when they have been used{or_copies}{}",
+            parts(held),
+            if held.keeps_graph { "; store `.detach()` of what is kept longer" } else { "" }
         ),
         HolderKind::Variable => format!("set `{holder}` to `None`, or `del` it, once it is no longer needed"),
         HolderKind::Outside => {

@@ -30,6 +30,8 @@ const MIN_SEEN_BLOCKS_OF_GROWTH: usize = 3;
 
 /// Most variables that are named where several hold something together.
 const MAX_JOINT_HOLDERS: usize = 6;
+/// Most blocks whose reference paths are followed to see through which attributes an object keeps them.
+const MAX_SAMPLED_BLOCKS: usize = 64;
 const CYCLE: &str = "reference cycle ";
 
 /// Holder of the memory of a finding.
@@ -45,6 +47,8 @@ pub struct Held {
     pub class: String,
     /// What else is known of it: a tensor's type and shape.
     pub text: String,
+    /// Class of the object that it belongs to, if it is a container; otherwise its own.
+    pub owner: String,
     /// Whether what it keeps is a small part of a tensor, whose memory is all kept.
     pub is_small_view: bool,
     /// Kind of holder.
@@ -53,8 +57,10 @@ pub struct Held {
     pub keeps_graph: bool,
     /// Whether it is a cycle of parameters and their gradients, as `backward(create_graph=True)` makes them.
     pub is_gradient_cycle: bool,
-    /// Number of its references that lead to such blocks.
+    /// Number of its references that lead to such blocks; of a container, to any tensors on the device.
     pub entries: u64,
+    /// Names of its attributes that are containers with such blocks, where it has several.
+    pub parts: Vec<String>,
     /// Most entries that it can have: `maxlen` of a deque.
     pub max_entries: Option<u64>,
     /// Number of objects of this class that do the same.
@@ -74,6 +80,13 @@ pub struct Held {
     pub sentence: String,
     /// What to change.
     pub advice: String,
+}
+
+impl Held {
+    /// Whether it is a variable or a container: it keeps what the program has put there.
+    pub(crate) fn keeps_tensors(&self) -> bool {
+        matches!(self.kind, HolderKind::Container | HolderKind::Chain | HolderKind::Variable)
+    }
 }
 
 /// What to look for in the source to find the line that stores the reference.
@@ -193,16 +206,26 @@ impl Device<'_> {
         Some(earlier.unwrap_or(first))
     }
 
-    /// Who kept earlier blocks of the same stacks while memory grew, where the ones that are left came later.
+    /// Who kept other blocks of the same stacks: earlier ones, while memory grew, or what has replaced them
+    /// since.
     pub(crate) fn held_earlier(&self, stacks: &[StackId], total: Bytes) -> Option<Held> {
-        let dumps = self.holders.dumps.iter();
-        dumps.filter(|joined| joined.dump.reason == Some(DumpReason::Growing)).find_map(|joined| {
+        let wanted = |joined: &Joined<'_>| -> Vec<(u32, u64)> {
             let alive = self.history.allocations.iter().filter(|allocation| {
                 allocation.is_allocated_at(joined.position) && stacks.contains(&allocation.stack)
             });
-            let wanted = joined.wanted(alive);
-            if wanted.is_empty() { None } else { self.held_at(joined, &wanted, total) }
-        })
+            joined.wanted(alive)
+        };
+        let bytes = |wanted: &[(u32, u64)]| wanted.iter().map(|(_, bytes)| bytes).sum::<u64>();
+        let dumps = self.holders.dumps.iter().map(|joined| (joined, wanted(joined)));
+        let mut dumps: Vec<_> = dumps
+            .filter(|(joined, wanted)| {
+                // After the loop, little that is left of these stacks may be held by something else.
+                let is_most = bytes(wanted) as f64 >= COMPLETE_SHARE * total.0 as f64;
+                !wanted.is_empty() && (is_most || joined.dump.reason == Some(DumpReason::Growing))
+            })
+            .collect();
+        dumps.sort_by_key(|(_, wanted)| std::cmp::Reverse(bytes(wanted)));
+        dumps.iter().find_map(|(joined, wanted)| self.held_at(joined, wanted, total))
     }
 
     /// Who keeps some storages of a dump, with their bytes, of `total` bytes in all.
@@ -218,7 +241,13 @@ impl Device<'_> {
             in_words(holdings, of, called, self.is_cpu())
         });
         let mut held = holders.next()?;
-        held.rest = holders.map(|other| (other.bytes, other.by)).collect();
+        // What lies below the first holder and something else besides is held by it all the same.
+        let is_below = |path: &str| {
+            path.strip_prefix(held.holder.as_str()).is_some_and(|rest| rest.starts_with(['[', '.', '(']))
+        };
+        let others = holders.filter(|other| !is_below(&other.by));
+        let rest = others.map(|other| (other.bytes, other.by)).collect();
+        held.rest = rest;
         let others: Vec<String> = held
             .rest
             .iter()
@@ -273,7 +302,9 @@ fn in_words(holdings: &AnalyzedHeap, holder: &Holder, called: HolderDescription,
         keeps_graph: holder.keeps_history,
         is_gradient_cycle: false,
         together: together(holdings, holder),
-        entries: holder.entries as u64,
+        entries: entries(holdings, holder, kind),
+        parts: parts(holdings, holder),
+        owner: owner(holdings, holder),
         max_entries: heap.text(holder.node).strip_prefix("maxlen=").and_then(|most| most.parse().ok()),
         alike: holder.similar as u64,
         bytes: Bytes(holder.bytes),
@@ -285,6 +316,10 @@ fn in_words(holdings: &AnalyzedHeap, holder: &Holder, called: HolderDescription,
     };
     if held.kind == HolderKind::Cycle {
         name_cycle(holdings, holder, &mut held);
+    }
+    if held.parts.len() > 1 {
+        let names = held.parts.iter().cloned().chain(held.store.names);
+        held.store.names = names.collect();
     }
     held.sentence = sentence(&held);
     held.advice = advice(&held, is_cpu);
@@ -318,6 +353,72 @@ fn through_own_object(holdings: &AnalyzedHeap, holder: &Holder) -> Option<String
 
 fn written(holdings: &AnalyzedHeap, path: &Path) -> String {
     printable(&heap::path_text::path(&holdings.heap, &holdings.roots, path, |_| false)).into_owned()
+}
+
+/// Whether an object is a container of Python's own.
+fn is_container(heap: &Heap, node: u32) -> bool {
+    matches!(
+        heap.class(node),
+        "list"
+            | "dict"
+            | "set"
+            | "tuple"
+            | "deque"
+            | "collections.deque"
+            | "defaultdict"
+            | "collections.defaultdict"
+            | "OrderedDict"
+            | "collections.OrderedDict"
+    )
+}
+
+/// Whether an object has tensors on a kind of device.
+fn has_memory(holdings: &AnalyzedHeap, node: u32, device: &str) -> bool {
+    let is_on = |to: &u32| holdings.heap.storage(*to).is_some_and(|storage| storage.device.kind == device);
+    holdings.retained(node).iter().any(|(on, bytes)| on.kind == device && *bytes > 0)
+        || holdings.is_tensor(node) && holdings.heap.edges.of(node).iter().any(is_on)
+}
+
+/// The references that lead to memory: for a container all of them, also those to tensors that others
+/// refer to as well.
+fn entries(holdings: &AnalyzedHeap, holder: &Holder, device: &str) -> u64 {
+    let heap = &holdings.heap;
+    if !is_container(heap, holder.node) {
+        return holder.entries as u64;
+    }
+    let values = heap.references(holder.node).filter(|(name, _)| name.link != ReferenceKind::Key);
+    let all = values.filter(|&(_, to)| has_memory(holdings, to, device)).count();
+    all.max(holder.entries) as u64
+}
+
+/// The attributes of an instance through which it keeps the memory, if they are several containers.
+fn parts(holdings: &AnalyzedHeap, holder: &Holder) -> Vec<String> {
+    let heap = &holdings.heap;
+    if holder.similar > 1 || is_container(heap, holder.node) || holdings.is_tensor(holder.node) {
+        return Vec::new();
+    }
+    let sampled = holder.held.iter().step_by(holder.held.len().div_ceil(MAX_SAMPLED_BLOCKS).max(1));
+    let through = sampled.map(|&block| {
+        let path = holdings.path(block);
+        let from = path.nodes(heap, &holdings.roots).iter().position(|&node| node == holder.node)?;
+        let attribute =
+            path.edges[from..].iter().find(|&&edge| heap.name(edge).link != ReferenceKind::Inside)?;
+        let to = heap.edges.targets()[*attribute];
+        let is_part = heap.name(*attribute).link == ReferenceKind::Attribute && is_container(heap, to);
+        is_part.then(|| printable(&heap.name(*attribute).text).into_owned())
+    });
+    let names: Option<Vec<String>> = through.collect();
+    let mut names = distinct(names.unwrap_or_default().into_iter());
+    names.sort_unstable();
+    if (2..=MAX_JOINT_HOLDERS).contains(&names.len()) { names } else { Vec::new() }
+}
+
+/// Class of the object that a holder belongs to: itself, or what the container is an attribute of.
+fn owner(holdings: &AnalyzedHeap, holder: &Holder) -> String {
+    let heap = &holdings.heap;
+    let nodes = holder.path.nodes(heap, &holdings.roots);
+    let owner = nodes.iter().rev().find(|&&node| !is_container(heap, node));
+    owner.map(|&node| printable(heap.class(node)).into_owned()).unwrap_or_default()
 }
 
 /// The texts in their order, without duplicates.

@@ -82,6 +82,43 @@ fn a_failed_allocation_names_the_setting_of_the_library_that_has_the_memory() {
     assert!(oom.fix.contains("attn_implementation"), "{}", oom.fix);
 }
 
+const MODULE: &str = "torch/nn/modules/module.py:1790 _call_impl";
+const COMPILED: &str = "torch/_functorch/_aot_autograd/runtime_wrappers.py";
+
+#[test]
+fn settings_of_deepspeed_and_of_compiled_models_are_named() {
+    let zero = "deepspeed/runtime/zero/stage_1_and_2.py";
+    for (frames, setting) in [
+        (format!("deepspeed/runtime/engine.py:1935 _configure_zero_optimizer > {zero}:480 __init__"), "cpu"),
+        (format!("{zero}:2000 reduce_gradients > {zero}:3266 setup_buckets"), "reduce_bucket_size"),
+        (format!("{MODULE} > {COMPILED}:2503 forward"), "activation_memory_budget"),
+    ] {
+        let (oom, _) = finding(&fails_in(&frames), FindingKind::Oom).expect("an oom");
+        let first = oom.fix.split(" Otherwise: ").next().unwrap_or_default();
+        assert!(first.contains(setting), "{frames}: {}", oom.fix);
+    }
+    // Without `backward()` a compiled model saves nothing.
+    let frames = format!("{MODULE} > {COMPILED}:566 runtime_wrapper");
+    let (oom, _) = finding(&fails_in(&frames), FindingKind::Oom).expect("an oom");
+    assert!(!oom.fix.contains("activation_memory_budget"), "{}", oom.fix);
+}
+
+#[test]
+fn a_step_that_does_something_else_is_not_compared_with_the_one_before() {
+    let text = "+w 512MiB train.py:3 <module>
+       repeat 6
+         +x 4MiB train.py:9 <module>
+         +a 700MiB train.py:10 <module>
+         +l 1MiB train.py:10 <module>
+         -a
+       end
+       +x 4MiB train.py:9 <module>
+       +a 700MiB train.py:10 <module>
+       !c 16GiB train.py:12 <module>";
+    let (oom, _) = finding(text, FindingKind::Oom).expect("an oom");
+    assert!(oom.details.iter().all(|detail| !detail.contains("the previous step")), "{:?}", oom.details);
+}
+
 #[test]
 fn a_setting_is_named_only_for_the_category_and_the_package_that_it_changes() {
     for frame in [
@@ -92,6 +129,27 @@ fn a_setting_is_named_only_for_the_category_and_the_package_that_it_changes() {
         let (oom, _) = finding(&fails_in(frame), FindingKind::Oom).expect("an oom");
         assert!(!oom.details[0].contains("came from"), "{frame}: {}", oom.details[0]);
     }
+}
+
+#[test]
+fn a_leak_that_was_freed_before_an_allocation_failed_is_not_the_reason() {
+    let frees: String = (0..12).map(|block| format!("-h{block}\n")).collect();
+    let text = |frees: &str| {
+        format!(
+            "repeat 12
+               +x 4MiB train.py:9 <module>
+               +h* 512MiB train.py:10 <module>
+               +l 1MiB train.py:11 <module>
+             end
+             {frees}
+             !c 14GiB train.py:20 <module>"
+        )
+    };
+    let (held, _) = finding(&text(""), FindingKind::Oom).expect("an oom");
+    assert!(held.fix.starts_with("stop the leak"), "{}", held.fix);
+    let (freed, _) = finding(&text(&frees), FindingKind::Oom).expect("an oom");
+    assert!(!freed.fix.contains("leak"), "{}", freed.fix);
+    assert!(freed.details.iter().all(|detail| !detail.contains("accumulated")), "{:?}", freed.details);
 }
 
 #[test]

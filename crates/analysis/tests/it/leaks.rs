@@ -229,6 +229,31 @@ fn steps_that_need_more_now_and_less_then_are_no_rising_peak() {
 }
 
 #[test]
+fn what_is_kept_of_a_line_that_also_makes_the_batch_is_a_leak() {
+    check(
+        "repeat 12
+           +x 8MiB train.py:9 <module>
+           +y* 64KiB train.py:9 <module>
+           +h 16MiB train.py:10 <module>
+           -h
+         end",
+        &["medium train.py:9: 65536"],
+    );
+    // Batches of the same few sizes, one at a time.
+    check(
+        "repeat 6
+           +x 8MiB train.py:9 <module>
+           +h 16MiB train.py:10 <module>
+           -h
+           +x 9MiB train.py:9 <module>
+           +h 16MiB train.py:10 <module>
+           -h
+         end",
+        &[],
+    );
+}
+
+#[test]
 fn one_tensor_that_becomes_larger_each_step_is_a_leak() {
     check(
         "repeat 1

@@ -141,6 +141,16 @@ fn without_a_module_the_call_of_backward_is_the_line() {
 }
 
 #[test]
+fn compiled_code_and_hooks_of_libraries_in_backward_belong_to_its_call() {
+    let text = "in backward
+         +one 4B train.py:11 <module> > torch/_tensor.py:600 backward
+         +t 3MiB torch/_functorch/aot_autograd.py:26 backward > torch/utils/_device.py:116 call
+         in
+         +x 2MiB torch/utils/_device.py:116 call";
+    assert_eq!(groups(text, Key::Site), ["train.py:11 backward() 3", "_device.py:116 2"]);
+}
+
+#[test]
 fn on_the_cpu_backward_runs_below_its_call() {
     let text = "in forward Net.fc
          +a 4MiB train.py:10 <module> > model.py:5 forward
