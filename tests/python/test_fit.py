@@ -121,6 +121,19 @@ def test_batches_are_divided_as_little_as_is_enough(predict):
     assert 0 <= patched(predict, proposal["diff"])["peak_allocated"] - proposal["peak_allocated"] <= 512
 
 
+def test_techniques_are_combined_where_none_is_enough(predict):
+    source = BLOCKS.replace("x = torch.randn(32768, 256, device=\"cuda\")", "x = x.cuda()")
+    source = source.replace("for _ in range(5):", "for (x,) in loader:").replace("def main():", "def main(loader):")
+    loader = "from torch.utils.data import DataLoader, TensorDataset\n"
+    loader += "main(DataLoader(TensorDataset(torch.randn(16, 8192, 256)), batch_size=4))\n"
+    answer = fitted(predict, source.replace("\nmain()\n", f"\n{loader}"), "1100MiB", "--try", "checkpoint,accumulate")
+    proposal = answer["proposals"][0]
+    assert [name.split(":")[0] for name in proposal["techniques"]] == ["accumulate", "checkpoint"]
+    assert {tried["technique"] for tried in answer["insufficient"]} == {"checkpoint", "accumulate"}
+    peak = patched(predict, proposal["diff"])["peak_allocated"]
+    assert 0 <= peak - proposal["peak_allocated"] <= 512
+
+
 def test_a_program_that_fits_needs_no_change(predict):
     answer = fitted(predict, LOADER, "80GiB")
     assert (answer["verdict"], answer["proposals"], answer["runs"]) == ("fits", [], 0)

@@ -1,5 +1,5 @@
-"""The JSON schemas describe what commands print with `--json`. Those of `predict` and of programs that `watch` sees are
-checked wherever a test reads their JSON (`schemas.parsed`)."""
+"""The JSON schemas describe what commands print with `--json`. Those of `predict`, `fit` and of programs that `watch` sees
+are checked wherever a test reads their JSON (`schemas.parsed`)."""
 
 import copy
 import json
@@ -26,6 +26,7 @@ NOTEBOOK = {
     ],
     "nbformat": 4,
 }
+RUN_PROGRAMS = ("predict", "fit")
 FREE = {"evidence", "values"}
 """Fields whose own fields depend on the finding or on the release of torch."""
 
@@ -95,7 +96,7 @@ def questions(command: str, folder: pathlib.Path) -> list[list[str]]:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_schema_allows_what_the_command_prints(command: str, folder: pathlib.Path) -> None:
     asked = questions(command, folder)
-    assert asked or command == "predict"
+    assert asked or command in RUN_PROGRAMS
     for arguments in asked:
         parsed(command, printed(command, "--json", *arguments))
 
@@ -112,7 +113,7 @@ def fields(value: Any) -> Iterator[tuple[dict, str]]:
             yield from fields(inner)
 
 
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "predict"])
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in RUN_PROGRAMS])
 def test_a_wrong_type_is_found_in_every_field(command: str, folder: pathlib.Path) -> None:
     # A field that the schema does not know could have any type.
     for arguments in questions(command, folder)[::4]:

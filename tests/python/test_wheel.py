@@ -104,8 +104,13 @@ def test_the_package_is_marked_as_typed() -> None:
     assert (PACKAGE / "py.typed").exists()  # `make lint` checks the types
 
 
+# To read all of torch takes a minute and tells nothing about us.
+WITHOUT_TORCH = "[mypy-torch.*]\nfollow_imports = skip\n"
+
+
 def test_the_stub_is_what_the_module_has(tmp_path: Path) -> None:
-    mypy("mypy.stubtest", "oomph._native", cwd=tmp_path)
+    (tmp_path / "mypy.ini").write_text(f"[mypy]\n{WITHOUT_TORCH}")
+    mypy("mypy.stubtest", "--mypy-config-file", "mypy.ini", "oomph._native", cwd=tmp_path)
 
 
 PROGRAM = """
@@ -126,8 +131,7 @@ reveal_type(snapshot.diff(snapshot).pairs)
 
 def test_programs_of_users_are_checked(tmp_path: Path) -> None:
     good, bad = tmp_path / "good.py", tmp_path / "bad.py"
-    # To read all of torch takes a minute and tells nothing about us.
-    (tmp_path / "mypy.ini").write_text("[mypy]\nstrict = True\n[mypy-torch.*]\nfollow_imports = skip\n")
+    (tmp_path / "mypy.ini").write_text(f"[mypy]\nstrict = True\n{WITHOUT_TORCH}")
     good.write_text(PROGRAM)
     mypy("mypy", good, cwd=tmp_path)
     bad.write_text("import oomph\noomph.load(3)\noomph.load('a').report(at='middle')\noomph.load('a').peek\n")

@@ -25,6 +25,10 @@ pub struct FileDiff {
     pub diff: String,
 }
 
+/// Headers of the block with the forward pass and the loss.
+const AUTOCAST: &str = "with torch.autocast(\"cuda\", dtype=torch.bfloat16):";
+const SAVE_ON_CPU: &str = "with torch.autograd.graph.save_on_cpu(pin_memory=True):";
+
 /// Trainers of libraries, by the name that the observation gives them.
 const TRANSFORMERS: &str = "transformers";
 const LIGHTNING: &str = "lightning";
@@ -40,12 +44,12 @@ impl ProgramChange {
             .filter_map(|path| Some((path, PythonSource::python(&std::fs::read(path).ok()?))))
             .collect();
         let rewrites = sources.iter().filter_map(|(path, source)| Some((*path, Rewrite::new(source).ok()?)));
-        let mut writer = Writer { program, rewrites: rewrites.collect(), instructions: Vec::new() };
+        let mut writer = ChangeWriter { program, rewrites: rewrites.collect(), instructions: Vec::new() };
         for technique in techniques {
             let (name, setting) = technique.split_once(':').unwrap_or((technique, ""));
             writer.write(name, setting);
         }
-        let Writer { rewrites, instructions, .. } = writer;
+        let ChangeWriter { rewrites, instructions, .. } = writer;
         let files = rewrites.into_iter().filter_map(|(path, rewrite)| {
             let before = sources[path].text();
             let after = rewrite.finish()?;
@@ -82,54 +86,53 @@ fn files(program: &ObservedProgram) -> Vec<&str> {
     files
 }
 
-struct Writer<'a> {
+struct ChangeWriter<'a> {
     program: &'a ObservedProgram,
     rewrites: BTreeMap<&'a str, Rewrite<'a>>,
     instructions: Vec<String>,
 }
 
-impl Writer<'_> {
+impl ChangeWriter<'_> {
     fn write(&mut self, name: &str, setting: &str) {
         if self.has_setting(name, setting) {
             return;
         }
-        let (is_done, instruction) = match name {
-            "expandable" => (
-                false,
-                "set the environment variable `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`".to_owned(),
-            ),
-            "amp" => (
-                self.around_forward("with torch.autocast(\"cuda\", dtype=torch.bfloat16):"),
-                "put `with torch.autocast(\"cuda\", dtype=torch.bfloat16):` around the forward pass and the loss"
-                    .to_owned(),
-            ),
-            "offload" => (
-                self.around_forward("with torch.autograd.graph.save_on_cpu(pin_memory=True):"),
-                "put `with torch.autograd.graph.save_on_cpu(pin_memory=True):` around the forward pass and the loss"
-                    .to_owned(),
-            ),
+        let is_done = match name {
+            "amp" => self.around_forward(AUTOCAST),
+            "offload" => self.around_forward(SAVE_ON_CPU),
+            "fused" => self.optimizer_argument("fused=True"),
+            "foreach-off" => self.optimizer_argument("foreach=False"),
+            "adafactor" => self.adafactor(),
             "checkpoint" => return self.checkpoint(setting),
             "accumulate" => return self.accumulate(setting.parse().unwrap_or(2)),
-            "fused" => (self.optimizer_argument("fused=True"), "pass `fused=True` to the optimizer".to_owned()),
-            "foreach-off" => {
-                (self.optimizer_argument("foreach=False"), "pass `foreach=False` to the optimizer".to_owned())
-            }
-            "adafactor" => (
-                self.adafactor(),
-                "use `torch.optim.Adafactor` with the same learning rate and weight decay as the optimizer".to_owned(),
-            ),
-            "set-to-none" => (false, "call `zero_grad()` without `set_to_none=False`".to_owned()),
             "bf16" => return self.bf16(),
-            _ => return,
+            _ => false,
         };
         if !is_done {
-            let at = match name {
-                "amp" | "offload" => place(self.program.lines.forward.first()),
-                "fused" | "foreach-off" | "adafactor" => place(self.program.lines.optimizer.first()),
-                _ => String::new(),
-            };
-            self.instructions.push(format!("{instruction}{at}"));
+            self.instructions.extend(self.instruction(name));
         }
+    }
+
+    /// Returns what to do for a technique that is not an edit.
+    fn instruction(&self, name: &str) -> Option<String> {
+        let lines = &self.program.lines;
+        let (forward, optimizer) = (place(lines.forward.first()), place(lines.optimizer.first()));
+        let around = |header: &str| format!("put `{header}` around the forward pass and the loss{forward}");
+        Some(match name {
+            "expandable" => {
+                "set the environment variable `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`".to_owned()
+            }
+            "set-to-none" => "call `zero_grad()` without `set_to_none=False`".to_owned(),
+            "amp" => around(AUTOCAST),
+            "offload" => around(SAVE_ON_CPU),
+            "fused" => format!("pass `fused=True` to the optimizer{optimizer}"),
+            "foreach-off" => format!("pass `foreach=False` to the optimizer{optimizer}"),
+            "adafactor" => format!(
+                "use `torch.optim.Adafactor`, with the learning rate and weight decay of the \
+                 optimizer{optimizer}"
+            ),
+            _ => return None,
+        })
     }
 
     /// Writes a technique that the program's trainer has a setting for.
@@ -250,7 +253,8 @@ impl Writer<'_> {
         let rewrite = backward.and_then(|line| Some((self.rewrites.get_mut(line.file.as_str())?, line.line)));
         if !rewrite.is_some_and(|(rewrite, line)| rewrite.accumulate(line, parts)) {
             self.instructions.push(format!(
-                "divide the loss by {parts}, and call `step()` and `zero_grad()` once for every {parts} batches{}",
+                "divide the loss by {parts}, and call `step()` and `zero_grad()` once for every {parts} \
+                 batches{}",
                 place(backward)
             ));
         }

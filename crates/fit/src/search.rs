@@ -2,7 +2,7 @@
 
 use crate::blocks;
 use crate::change::ProgramChange;
-use crate::technique::{CANDIDATES, PeakShares, ResultChange, TimeCost, results, time_cost};
+use crate::technique::{CANDIDATES, Candidate, PeakShares, ResultChange, TimeCost, results, time_cost};
 use analysis::{Category, Diagnosis};
 use launch::{
     FitVerdict, Job, OutputFolder, Prediction, RunFolder, Variant, observe, predict, try_techniques,
@@ -84,7 +84,7 @@ pub fn fit(job: &Job, options: &FitOptions) -> anyhow::Result<Fit> {
         return Ok(found);
     }
     let program = observe(job)?;
-    let mut search = Search {
+    let mut search = FitSearch {
         job,
         program: program.as_ref(),
         target,
@@ -92,13 +92,13 @@ pub fn fit(job: &Job, options: &FitOptions) -> anyhow::Result<Fit> {
         tried: BTreeMap::new(),
     };
     let shares = shares(&found.base);
-    let is_wanted =
-        |name: &str| options.techniques.is_empty() || options.techniques.iter().any(|of| of == name);
-    let names: Vec<&str> = CANDIDATES
-        .iter()
-        .filter(|candidate| is_wanted(candidate.name) && candidate.is_worth_a_run(&shares, search.program))
-        .map(|candidate| candidate.name)
-        .collect();
+    let is_wanted = |candidate: &&Candidate| match options.techniques.as_slice() {
+        [] => candidate.is_worth_a_run(&shares, search.program),
+        asked => asked.iter().any(|name| name == candidate.name),
+    };
+    let names: Vec<&str> = CANDIDATES.iter().filter(is_wanted).map(|candidate| candidate.name).collect();
+    let (total, memory) = (search.base, Bytes(found.base.memory));
+    (job.progress.say)(&format!("it takes {total} of {memory}; trying {}", names.join(", ")));
     search.run_all(&names.iter().map(|&name| vec![name.to_owned()]).collect::<Vec<_>>())?;
 
     let mut sets: Vec<Vec<String>> = Vec::new();
@@ -179,7 +179,7 @@ fn shares(base: &Prediction) -> PeakShares {
     }
 }
 
-struct Search<'a> {
+struct FitSearch<'a> {
     job: &'a Job,
     program: Option<&'a ObservedProgram>,
     target: Bytes,
@@ -189,7 +189,7 @@ struct Search<'a> {
     tried: BTreeMap<String, Variant>,
 }
 
-impl Search<'_> {
+impl FitSearch<'_> {
     fn run_all(&mut self, sets: &[Vec<String>]) -> anyhow::Result<()> {
         let labels: Vec<String> =
             sets.iter().map(|set| set.join("+")).filter(|label| !self.tried.contains_key(label)).collect();
@@ -293,7 +293,7 @@ impl Search<'_> {
         while parts <= batch.unwrap_or(MAX_PARTS).min(MAX_PARTS) {
             let expected = fixed + per_batch / parts as f64;
             // An estimate: the run decides.
-            if expected <= 1.05 * self.target.0 as f64 {
+            if expected <= 1.2 * self.target.0 as f64 {
                 let set: Vec<String> =
                     others.iter().cloned().chain([format!("accumulate:{parts}")]).collect();
                 if self.run(&set)?.is_none() {
@@ -308,7 +308,7 @@ impl Search<'_> {
         Ok(None)
     }
 
-    /// Adds techniques, the cheapest first, until all together are enough; then leaves out what is not needed.
+    /// Adds techniques, the cheapest first, until all together are enough; then leaves out what is needless.
     fn combined(&mut self, names: &[&str]) -> anyhow::Result<Option<Vec<String>>> {
         let mut useful: Vec<&str> =
             names.iter().copied().filter(|name| self.saving(name).is_some()).collect();
@@ -331,7 +331,8 @@ impl Search<'_> {
                 continue;
             }
             if let Some(found) = self.smallest(&others, name)? {
-                return self.without_the_needless(found).map(Some);
+                let found = self.without_the_needless(found)?;
+                return self.with_fewest_blocks(found).map(Some);
             }
         }
         Ok(None)
@@ -349,6 +350,20 @@ impl Search<'_> {
             }
         }
         Ok(set)
+    }
+
+    /// Checkpoints no more blocks than are needed besides the other techniques.
+    fn with_fewest_blocks(&mut self, set: Vec<String>) -> anyhow::Result<Vec<String>> {
+        const ALL_BLOCKS: &str = "checkpoint";
+        let others: Vec<String> = set.iter().filter(|technique| *technique != ALL_BLOCKS).cloned().collect();
+        if others.len() == set.len() || self.run(&others)?.is_none() {
+            return Ok(set);
+        }
+        let whole: Vec<String> = others.iter().cloned().chain([ALL_BLOCKS.to_owned()]).collect();
+        match self.run(&whole)?.is_some() && self.is_enough(&whole) {
+            true => self.fewest_blocks(&others, &whole),
+            false => Ok(set),
+        }
     }
 
     fn insufficient(&self, name: &str) -> Option<Insufficient> {

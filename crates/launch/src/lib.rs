@@ -42,7 +42,7 @@ pub use phases::{ProgramPart, ProgramPhase};
 pub use predict::{DevicePeak, FitVerdict, Prediction, command_text, nothing_recorded, observe, predict};
 pub use run_folder::RunFolder;
 pub use techniques::{TECHNIQUES, is_technique, technique_cost};
-pub use template::Template;
+pub use template::ForkTemplate;
 pub use vary::{ValueSweep, Variant, Variants, Vary, try_techniques};
 pub use waiting::{Stopped, check_not_stopped, stop_signal};
 
@@ -147,7 +147,7 @@ pub struct Job {
     /// Destination of the program's own output.
     pub output: ProgramOutput,
     /// Process from which runs with captured output are forked, if there is one.
-    pub template: Option<Arc<Template>>,
+    pub template: Option<Arc<ForkTemplate>>,
     /// Whether the recorder opens a live socket for `oomph watch`.
     pub is_live: bool,
     /// Receiver of messages and progress.

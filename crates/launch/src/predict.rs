@@ -280,8 +280,8 @@ fn with_ample_memory(job: &Job, emulated: &EmulatedGpu) -> anyhow::Result<(Notes
     Ok((done.notes, peaks))
 }
 
-/// Runs a program for one step on a GPU that has enough memory for it, to see what a change to it would touch.
-/// Nothing if it does not get that far.
+/// Runs a program for one step on a GPU that has enough memory for it, to see what a change to it would
+/// touch. Nothing if it does not get that far.
 pub fn observe(job: &Job) -> anyhow::Result<Option<ObservedProgram>> {
     let mut job =
         Job { steps: Some(1), time_limit: None, techniques: vec!["observe".to_owned()], ..quiet(job) };

@@ -16,7 +16,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const ENDED_FILE: &str = "ended";
 
 /// A process that forks for the variants of a program.
-pub struct Template {
+pub struct ForkTemplate {
     process: Mutex<Child>,
     requests: Mutex<Option<ChildStdin>>,
     program: Vec<OsString>,
@@ -24,9 +24,9 @@ pub struct Template {
     _folder: RunFolder,
 }
 
-impl std::fmt::Debug for Template {
+impl std::fmt::Debug for ForkTemplate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Template").field("program", &self.program).finish_non_exhaustive()
+        f.debug_struct("ForkTemplate").field("program", &self.program).finish_non_exhaustive()
     }
 }
 
@@ -41,17 +41,17 @@ struct VariantRequest<'a> {
 }
 
 impl Job {
-    /// Returns the same job with a template for its variants, where its program allows one: a script or module
-    /// that Python runs.
+    /// Returns the same job with a template for its variants, where its program allows one: a script or
+    /// module that Python runs.
     #[must_use]
     pub fn with_template(&self) -> Job {
-        Job { template: Template::start(self).map(Arc::new), ..self.clone() }
+        Job { template: ForkTemplate::start(self).map(Arc::new), ..self.clone() }
     }
 }
 
-impl Template {
+impl ForkTemplate {
     /// Starts a process that imports torch in the background.
-    fn start(job: &Job) -> Option<Template> {
+    fn start(job: &Job) -> Option<ForkTemplate> {
         let (python, arguments) = job.command.split_first()?;
         let is_python = Path::new(python).file_name()?.to_str()?.starts_with("python");
         own_arguments(arguments).filter(|_| is_python)?;
@@ -64,7 +64,7 @@ impl Template {
         command.stdin(Stdio::piped()).stdout(log.try_clone().ok()?).stderr(log);
         let mut process = command.spawn().ok()?;
         let requests = Mutex::new(process.stdin.take());
-        Some(Template {
+        Some(ForkTemplate {
             process: Mutex::new(process),
             requests,
             program: job.command.clone(),
@@ -136,7 +136,7 @@ impl Template {
     }
 }
 
-impl Drop for Template {
+impl Drop for ForkTemplate {
     fn drop(&mut self) {
         drop(self.requests.get_mut().map(Option::take));
         let process = self.process.get_mut().unwrap_or_else(PoisonError::into_inner);

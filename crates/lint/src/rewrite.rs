@@ -41,8 +41,8 @@ impl<'a> Rewrite<'a> {
         parse(edited.text(), edited.is_notebook()).is_ok().then_some(edited)
     }
 
-    /// Puts the statements from one line up to another, exclusive, under a header such as `with …:`. Both lines
-    /// have to be in one block.
+    /// Puts the statements from one line up to another, exclusive, under a header such as `with …:`. Both
+    /// lines have to be in one block.
     pub fn wrap(&mut self, first: u32, before: u32, header: &str) -> bool {
         let edits = || {
             let (from, to) = (self.place(first)?, self.place(before)?);
@@ -128,8 +128,8 @@ impl<'a> Rewrite<'a> {
         self.source.text().split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == name)
     }
 
-    /// Has the loop around the backward pass on a line take a step only once for several batches, with the mean
-    /// of their gradients.
+    /// Has the loop around the backward pass on a line take a step only once for several batches, with the
+    /// mean of their gradients.
     pub fn accumulate(&mut self, backward: u32, parts: u32) -> bool {
         let edits = || {
             let Place { around, body, index } = self.place(backward)?;
@@ -399,8 +399,16 @@ for x, y in loader:
     #[test]
     fn statements_between_two_lines_go_under_a_header() {
         let done = rewritten(LOOP, |of| of.wrap(10, 16, "with torch.autocast(\"cuda\"):")).expect("a change");
-        let expected = "    with torch.autocast(\"cuda\"):\n        out = model(x)\n        loss = criterion(\n            \
-                        out,\n            y,\n        )\n        optimizer.zero_grad()\n    loss.backward()\n";
+        let expected = "
+    with torch.autocast(\"cuda\"):
+        out = model(x)
+        loss = criterion(
+            out,
+            y,
+        )
+        optimizer.zero_grad()
+    loss.backward()
+";
         assert!(done.contains(expected), "{done}");
         assert_eq!(rewritten(LOOP, |of| of.wrap(16, 10, "if x:")), None, "the other way round");
         assert_eq!(rewritten(LOOP, |of| of.wrap(4, 16, "if x:")), None, "not in one block");
@@ -484,9 +492,15 @@ for batch_number, (x, y) in enumerate(loader):
         let line = ["use(model)".to_owned()];
         let done = rewritten(LOOP, |of| of.insert_after_assignment("model", 10, &line)).expect("a change");
         assert!(done.contains("torch.compile(model)\nuse(model)\nloader"), "{done}");
-        let method = "class T:\n    def a(self):\n        self.net = N()  # made\n    def b(self):\n        self.net(1)\n";
+        let method = "
+class T:
+    def a(self):
+        self.net = N()  # made
+    def b(self):
+        self.net(1)
+";
         let done =
-            rewritten(method, |of| of.insert_after_assignment("self.net", 5, &line)).expect("a change");
+            rewritten(method, |of| of.insert_after_assignment("self.net", 6, &line)).expect("a change");
         assert!(done.contains("# made\n        use(model)\n    def b"), "{done}");
         assert_eq!(rewritten(LOOP, |of| of.insert_after_assignment("other", 10, &line)), None);
     }

@@ -225,7 +225,8 @@ mod tests {
         let text = std::fs::read_to_string(&path).expect("a file");
         let (reason, leak) = text.split_once('\n').expect("two lines");
         assert_eq!(reason, "alarm");
-        let message = "memory grows 8.00 MiB per step: 1.00 GiB allocated at step 9 on device 0 of rank 0";
+        let message =
+            "memory has grown 8.00 MiB per step: 1.00 GiB allocated at step 9 on device 0 of rank 0";
         let rest = r#""step":9,"bytes_per_step":8388608,"allocated":1073741824,"device":0,"rank":0"#;
         assert_eq!(leak, format!(r#"{{"message":"{message}",{rest}}}"#));
         std::fs::remove_file(&path).expect("a file");
