@@ -122,7 +122,7 @@ def test_batches_are_divided_as_little_as_is_enough(predict):
 
 
 def test_techniques_are_combined_where_none_is_enough(predict):
-    source = BLOCKS.replace("x = torch.randn(32768, 256, device=\"cuda\")", "x = x.cuda()")
+    source = BLOCKS.replace('x = torch.randn(32768, 256, device="cuda")', "x = x.cuda()")
     source = source.replace("for _ in range(5):", "for (x,) in loader:").replace("def main():", "def main(loader):")
     loader = "from torch.utils.data import DataLoader, TensorDataset\n"
     loader += "main(DataLoader(TensorDataset(torch.randn(16, 8192, 256)), batch_size=4))\n"
