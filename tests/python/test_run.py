@@ -10,12 +10,20 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable
 
 import pytest
 
 from conftest import FORKING_PYTHON, OOMPH, Predict
 
 PYTHON = ("--python", sys.executable)
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def is_running(pid: int) -> bool:
@@ -236,6 +244,28 @@ def test_a_prediction_that_is_stopped_has_the_exit_code_of_the_signal_and_no_mes
     _, said = process.communicate(timeout=30)
     assert process.returncode == code, said
     assert "error:" not in said and "hint:" not in said, said
+
+
+@pytest.mark.parametrize("forks", [True, False])
+def test_what_was_known_before_ctrl_c_is_printed(predict: Predict, forks: bool) -> None:
+    python = sys.executable if forks else FORKING_PYTHON.emulated
+    predict.write("""
+        import os, pathlib, sys, time, torch
+        torch.zeros(1 << 20, device="cuda")
+        if sys.argv[1] == "x=2":
+            pathlib.Path("pid").write_text(str(os.getpid()))
+            time.sleep(100)
+    """)
+    command = [OOMPH, "predict", "--gpu", "l4", "-q", "--python", python, "--vary", "x=1,2", "train.py", "x=0"]
+    process = subprocess.Popen(command, cwd=predict.folder, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    pid = predict.folder / "pid"
+    wait_until(lambda: pid.exists() and pid.read_text())
+    time.sleep(2)  # for the other value
+    os.killpg(process.pid, signal.SIGINT)
+    printed, _ = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "✓ FITS" in printed and "\n   1  " in printed and "\n   2  " not in printed
+    wait_until(lambda: not is_running(int(pid.read_text())))
 
 
 # The environment

@@ -5,7 +5,8 @@ use crate::change::ProgramChange;
 use crate::technique::{CANDIDATES, Candidate, PeakShares, ResultChange, TimeCost, results, time_cost};
 use analysis::{Category, Diagnosis};
 use launch::{
-    FitVerdict, Job, OutputFolder, Prediction, RunFolder, Variant, observe, predict, try_techniques,
+    FitVerdict, Job, OutputFolder, Prediction, RunFolder, Variant, observe, predict, stop_signal,
+    try_techniques,
 };
 use recording::ObservedProgram;
 use snapshot::Bytes;
@@ -83,7 +84,8 @@ pub fn fit(job: &Job, options: &FitOptions) -> anyhow::Result<Fit> {
     if found.fits_already() || matches!(found.base.verdict, FitVerdict::FillsUp { .. }) {
         return Ok(found);
     }
-    let program = observe(job)?;
+    // Ctrl-C ends the search, and what it has found so far is its result.
+    let program = observe(job).ok().flatten();
     let mut search = FitSearch {
         job,
         program: program.as_ref(),
@@ -99,11 +101,11 @@ pub fn fit(job: &Job, options: &FitOptions) -> anyhow::Result<Fit> {
     let names: Vec<&str> = CANDIDATES.iter().filter(is_wanted).map(|candidate| candidate.name).collect();
     let (total, memory) = (search.base, Bytes(found.base.memory));
     (job.progress.say)(&format!("it takes {total} of {memory}; trying {}", names.join(", ")));
-    search.run_all(&names.iter().map(|&name| vec![name.to_owned()]).collect::<Vec<_>>())?;
+    search.run_all(&names.iter().map(|&name| vec![name.to_owned()]).collect::<Vec<_>>());
 
     let mut sets: Vec<Vec<String>> = Vec::new();
     for &name in &names {
-        sets.extend(search.smallest(&[], name)?);
+        sets.extend(search.smallest(&[], name));
     }
     // Without a change of the results first, then with less and less concern for them.
     for allowed in [ResultChange::BatchStatistics, ResultChange::Rounding, ResultChange::Training] {
@@ -115,8 +117,7 @@ pub fn fit(job: &Job, options: &FitOptions) -> anyhow::Result<Fit> {
             .copied()
             .filter(|name| results(&[(*name).to_owned()], search.program) <= allowed)
             .collect();
-        sets.extend(search.combined(&usable)?);
-        launch::check_not_stopped()?;
+        sets.extend(search.combined(&usable));
     }
 
     found.runs = search.tried.len();
@@ -190,26 +191,24 @@ struct FitSearch<'a> {
 }
 
 impl FitSearch<'_> {
-    fn run_all(&mut self, sets: &[Vec<String>]) -> anyhow::Result<()> {
+    fn run_all(&mut self, sets: &[Vec<String>]) {
         let labels: Vec<String> =
             sets.iter().map(|set| set.join("+")).filter(|label| !self.tried.contains_key(label)).collect();
         for variant in try_techniques(&labels, self.job) {
             self.tried.insert(variant.label.clone(), variant);
         }
-        Ok(launch::check_not_stopped()?)
     }
 
-    /// Runs the program with techniques, unless it was run with them before or enough has been run.
-    fn run(&mut self, set: &[String]) -> anyhow::Result<Option<&Variant>> {
+    /// Runs the program with techniques, unless it was run with them before. Returns whether there is a result:
+    /// enough may have been run, or the user may have stopped the search.
+    fn run(&mut self, set: &[String]) -> bool {
         let label = set.join("+");
-        if !self.tried.contains_key(&label) {
-            if self.tried.len() >= CANDIDATES.len() + MAX_FURTHER_RUNS {
-                return Ok(None);
-            }
+        let can_run = self.tried.len() < CANDIDATES.len() + MAX_FURTHER_RUNS && stop_signal().is_none();
+        if !self.tried.contains_key(&label) && can_run {
             (self.job.progress.say)(&format!("trying {label}"));
-            self.run_all(&[set.to_vec()])?;
+            self.run_all(&[set.to_vec()]);
         }
-        Ok(self.tried.get(&label))
+        self.tried.contains_key(&label)
     }
 
     fn total(&self, set: &[String]) -> Option<Bytes> {
@@ -234,22 +233,22 @@ impl FitSearch<'_> {
 
     /// Returns the smallest use of a technique that is enough besides others: the fewest blocks, the fewest
     /// parts of a batch.
-    fn smallest(&mut self, others: &[String], name: &str) -> anyhow::Result<Option<Vec<String>>> {
+    fn smallest(&mut self, others: &[String], name: &str) -> Option<Vec<String>> {
         let with = |technique: String| others.iter().cloned().chain([technique]).collect::<Vec<_>>();
         let whole = with(name.to_owned());
-        if self.run(&whole)?.is_none() || self.total(&whole).is_none() {
-            return Ok(None);
+        if !self.run(&whole) || self.total(&whole).is_none() {
+            return None;
         }
         match name {
-            "checkpoint" if self.is_enough(&whole) => self.fewest_blocks(others, &whole).map(Some),
+            "checkpoint" if self.is_enough(&whole) => Some(self.fewest_blocks(others, &whole)),
             "accumulate" if !self.is_enough(&whole) => self.fewest_parts(others, &whole),
-            _ => Ok(self.is_enough(&whole).then_some(whole)),
+            _ => self.is_enough(&whole).then_some(whole),
         }
     }
 
-    fn fewest_blocks(&mut self, others: &[String], whole: &[String]) -> anyhow::Result<Vec<String>> {
+    fn fewest_blocks(&mut self, others: &[String], whole: &[String]) -> Vec<String> {
         let Some(program) = self.program.filter(|program| program.blocks.len() > 1) else {
-            return Ok(whole.to_vec());
+            return whole.to_vec();
         };
         let order = blocks::by_worth(&program.blocks);
         let with = |count: usize| {
@@ -259,7 +258,7 @@ impl FitSearch<'_> {
         let (mut too_few, mut enough) = (0, order.len());
         let mut best = whole.to_vec();
         let (Some(mut above), Some(mut below)) = (self.total(others), self.total(whole)) else {
-            return Ok(best);
+            return best;
         };
         while enough - too_few > (order.len() / 16).max(1) {
             // Each block saves about as much as the next.
@@ -267,7 +266,7 @@ impl FitSearch<'_> {
             let guess = too_few + ((enough - too_few) as f64 * share.clamp(0.0, 1.0)).ceil() as usize;
             let count = guess.clamp(too_few + 1, enough - 1);
             let set = with(count);
-            if self.run(&set)?.is_none() {
+            if !self.run(&set) {
                 break;
             }
             let Some(total) = self.total(&set) else { break };
@@ -277,17 +276,17 @@ impl FitSearch<'_> {
                 (too_few, above) = (count, total);
             }
         }
-        Ok(best)
+        best
     }
 
-    fn fewest_parts(&mut self, others: &[String], whole: &[String]) -> anyhow::Result<Option<Vec<String>>> {
+    fn fewest_parts(&mut self, others: &[String], whole: &[String]) -> Option<Vec<String>> {
         let batch = self.program.and_then(|of| of.lines.loader.iter().filter_map(|line| line.batch).max());
-        let (Some(before), Some(halved)) = (self.total(others), self.total(whole)) else { return Ok(None) };
+        let (Some(before), Some(halved)) = (self.total(others), self.total(whole)) else { return None };
         // Half of what depends on the batch is gone with half of the batch.
         let per_batch = 2.0 * (before.0 as f64 - halved.0 as f64);
         let fixed = before.0 as f64 - per_batch;
         if per_batch <= 0.0 || fixed >= self.target.0 as f64 {
-            return Ok(None);
+            return None;
         }
         let mut parts = 4;
         while parts <= batch.unwrap_or(MAX_PARTS).min(MAX_PARTS) {
@@ -296,20 +295,20 @@ impl FitSearch<'_> {
             if expected <= 1.2 * self.target.0 as f64 {
                 let set: Vec<String> =
                     others.iter().cloned().chain([format!("accumulate:{parts}")]).collect();
-                if self.run(&set)?.is_none() {
-                    return Ok(None);
+                if !self.run(&set) {
+                    return None;
                 }
                 if self.is_enough(&set) {
-                    return Ok(Some(set));
+                    return Some(set);
                 }
             }
             parts *= 2;
         }
-        Ok(None)
+        None
     }
 
     /// Adds techniques, the cheapest first, until all together are enough; then leaves out what is needless.
-    fn combined(&mut self, names: &[&str]) -> anyhow::Result<Option<Vec<String>>> {
+    fn combined(&mut self, names: &[&str]) -> Option<Vec<String>> {
         let mut useful: Vec<&str> =
             names.iter().copied().filter(|name| self.saving(name).is_some()).collect();
         // Two ways to the same end.
@@ -330,39 +329,39 @@ impl FitSearch<'_> {
             if set.len() < 2 || !(can_be_enough || is_last) {
                 continue;
             }
-            if let Some(found) = self.smallest(&others, name)? {
-                let found = self.without_the_needless(found)?;
-                return self.with_fewest_blocks(found).map(Some);
+            if let Some(found) = self.smallest(&others, name) {
+                let found = self.without_the_needless(found);
+                return Some(self.with_fewest_blocks(found));
             }
         }
-        Ok(None)
+        None
     }
 
     /// Leaves out techniques without which the others are enough, the most expensive first.
-    fn without_the_needless(&mut self, mut set: Vec<String>) -> anyhow::Result<Vec<String>> {
+    fn without_the_needless(&mut self, mut set: Vec<String>) -> Vec<String> {
         for technique in set.clone().iter().rev().skip(1) {
             if set.len() < 3 {
                 break;
             }
             let fewer: Vec<String> = set.iter().filter(|of| *of != technique).cloned().collect();
-            if self.run(&fewer)?.is_some() && self.is_enough(&fewer) {
+            if self.run(&fewer) && self.is_enough(&fewer) {
                 set = fewer;
             }
         }
-        Ok(set)
+        set
     }
 
     /// Checkpoints no more blocks than are needed besides the other techniques.
-    fn with_fewest_blocks(&mut self, set: Vec<String>) -> anyhow::Result<Vec<String>> {
+    fn with_fewest_blocks(&mut self, set: Vec<String>) -> Vec<String> {
         const ALL_BLOCKS: &str = "checkpoint";
         let others: Vec<String> = set.iter().filter(|technique| *technique != ALL_BLOCKS).cloned().collect();
-        if others.len() == set.len() || self.run(&others)?.is_none() {
-            return Ok(set);
+        if others.len() == set.len() || !self.run(&others) {
+            return set;
         }
         let whole: Vec<String> = others.iter().cloned().chain([ALL_BLOCKS.to_owned()]).collect();
-        match self.run(&whole)?.is_some() && self.is_enough(&whole) {
+        match self.run(&whole) && self.is_enough(&whole) {
             true => self.fewest_blocks(&others, &whole),
-            false => Ok(set),
+            false => set,
         }
     }
 

@@ -63,6 +63,7 @@ impl ForkTemplate {
         let log = system::create_private(&folder.scratch.at("output")).ok()?;
         command.stdin(Stdio::piped()).stdout(log.try_clone().ok()?).stderr(log);
         let mut process = command.spawn().ok()?;
+        waiting::begin(process.id()).ok()?;
         let requests = Mutex::new(process.stdin.take());
         Some(ForkTemplate {
             process: Mutex::new(process),
@@ -140,6 +141,7 @@ impl Drop for ForkTemplate {
     fn drop(&mut self) {
         drop(self.requests.get_mut().map(Option::take));
         let process = self.process.get_mut().unwrap_or_else(PoisonError::into_inner);
+        waiting::end(process.id());
         let _ = process.kill();
         let _ = process.wait();
     }

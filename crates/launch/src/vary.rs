@@ -2,7 +2,7 @@
 //! switched on (`--try`).
 
 use crate::predict::predict_variant;
-use crate::{Job, OutputFolder, Prediction, ProgramOutput, RunFolder, in_parallel};
+use crate::{Job, OutputFolder, Prediction, ProgramOutput, RunFolder, check_not_stopped, in_parallel};
 use failure::Failure;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -134,7 +134,11 @@ fn search_largest(low: u64, high: u64, mut run: impl FnMut(u64) -> Variant) -> a
         runs.insert(high, run(high));
     }
     let (mut fits, mut fails) = (low, high);
-    while runs[&low].fits() && !runs[&high].fits() && fails - fits > (fits / 16).max(1) {
+    while runs[&low].fits()
+        && !runs[&high].fits()
+        && fails - fits > (fits / 16).max(1)
+        && check_not_stopped().is_ok()
+    {
         let next = interpolated(&runs[&fits], fits, &runs[&fails], fails)
             .map_or(fits + (fails - fits) / 2, |number| number.max(fits + (fits / 16).max(1)));
         let variant = run(next);
@@ -145,7 +149,9 @@ fn search_largest(low: u64, high: u64, mut run: impl FnMut(u64) -> Variant) -> a
         }
         runs.insert(next, variant);
     }
-    Ok(runs.into_values().collect())
+    let mut runs: Vec<Variant> = runs.into_values().collect();
+    runs.retain(|variant| variant.outcome.is_ok() || check_not_stopped().is_ok());
+    Ok(runs)
 }
 
 /// Returns the number at which a straight line through the memory of two runs reaches the memory of the
@@ -158,14 +164,17 @@ fn interpolated(fits: &Variant, low: u64, fails: &Variant, high: u64) -> Option<
     ((low as f64)..(high as f64)).contains(&number).then_some(number as u64)
 }
 
+/// Runs programs; without those that a signal to this process has kept from running to their end.
 fn run_all(jobs: &[(String, Job)], what: &'static str) -> Vec<Variant> {
     let Some((_, first)) = jobs.first() else { return Vec::new() };
     let advance = (first.progress.steps)(what, jobs.len());
-    in_parallel(jobs, MAX_PARALLEL_RUNS, |job| {
+    let mut variants = in_parallel(jobs, MAX_PARALLEL_RUNS, |job| {
         let variant = run_one(job);
         advance();
         variant
-    })
+    });
+    variants.retain(|variant| variant.outcome.is_ok() || check_not_stopped().is_ok());
+    variants
 }
 
 fn run_one((label, job): &(String, Job)) -> Variant {

@@ -52,8 +52,7 @@ pub(crate) fn wait(
     say: fn(&str),
     mut poll: impl FnMut(),
 ) -> io::Result<ExitStatus> {
-    running().insert(child.id());
-    pass_signals_on()?;
+    begin(child.id())?;
     let mut alarms =
         folder.map(|folder| Alarms::new(folder, on_leak.map(|command| OnLeak::new(command, say)), say));
     let mut polled = Instant::now();
@@ -70,11 +69,22 @@ pub(crate) fn wait(
             polled = Instant::now();
         }
     };
-    running().remove(&child.id());
+    end(child.id());
     if let Some(alarms) = alarms {
         alarms.finish();
     }
     Ok(status)
+}
+
+/// Passes signals on to a process from now on.
+pub(crate) fn begin(process: u32) -> io::Result<()> {
+    running().insert(process);
+    pass_signals_on()
+}
+
+/// Passes no more signals on to a process.
+pub(crate) fn end(process: u32) {
+    running().remove(&process);
 }
 
 /// Process IDs of the programs that run, for the thread that receives signals.

@@ -22,11 +22,13 @@ pub(crate) fn run(args: &FitArgs, host: &Host, terminal: &mut Terminal) -> anyho
     terminal.say(&format!("running {shown} on an emulated {}", args.gpu.name));
     let options = FitOptions { techniques: args.techniques.clone(), margin: args.margin };
     let found = fit::fit(&job, &options)?;
-    launch::check_not_stopped()?;
     let program = FittedProgram { command: &shown, gpu: &args.gpu, gpus: args.gpus, fit: &found };
     match args.json {
         true => document::print(&FitDocument::new(&program), terminal)?,
         false => text::print(&program, terminal)?,
     }
+    // What was found before Ctrl-C is printed.
+    terminal.flush()?;
+    launch::check_not_stopped()?;
     Ok(u8::from(!found.fits_already() && found.proposals.is_empty()))
 }

@@ -69,7 +69,12 @@ fn does_not_fit(found: &Fit, terminal: &mut Terminal) -> anyhow::Result<()> {
 }
 
 fn no_change(found: &Fit, terminal: &mut Terminal) -> anyhow::Result<()> {
-    writeln!(terminal.out(), "   none of {} is enough", counted(found.runs as u64, "change"))?;
+    let runs = counted(found.runs as u64, "change");
+    if launch::stop_signal().is_some() {
+        writeln!(terminal.out(), "   stopped after {runs}; none of them is enough")?;
+        return insufficient(&found.insufficient, terminal);
+    }
+    writeln!(terminal.out(), "   none of {runs} is enough")?;
     insufficient(&found.insufficient, terminal)?;
     let text = "next: a smaller model or batch (`oomph predict --vary batch-size=1..64`), or a larger GPU";
     paragraph("\n ", "   ", text, Some(Style::Dim), terminal)

@@ -21,7 +21,6 @@ pub(crate) fn run(args: &PredictArgs, host: &Host, terminal: &mut Terminal) -> a
     terminal.say(&format!("running {shown} on an emulated {name}{follows}"));
     let prediction = predict(&job, &folder, args.once)?;
     let variants = Variants::run(args.vary.as_ref(), &args.techniques, &job)?;
-    launch::check_not_stopped()?;
     let answer = PredictAnswer { args, shown, prediction, variants };
     if args.json {
         let program = PredictedProgram {
@@ -36,6 +35,9 @@ pub(crate) fn run(args: &PredictArgs, host: &Host, terminal: &mut Terminal) -> a
     } else {
         text::print(&answer, terminal)?;
     }
+    // What was found before Ctrl-C is printed.
+    terminal.flush()?;
+    launch::check_not_stopped()?;
     Ok(u8::from(!answer.prediction.verdict.fits()))
 }
 
