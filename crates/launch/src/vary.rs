@@ -79,7 +79,6 @@ impl Vary {
 impl Variants {
     /// Runs a program with each value of `vary`, and with each of `techniques`.
     pub fn run(vary: Option<&Vary>, techniques: &[String], job: &Job) -> anyhow::Result<Variants> {
-        let job = &if vary.is_some() || techniques.len() > 1 { job.with_template() } else { job.clone() };
         let varied = vary.map(|vary| varied(vary, job)).transpose()?;
         Ok(Variants { varied, tried: try_techniques(techniques, job) })
     }

@@ -19,8 +19,11 @@ pub(crate) fn run(args: &PredictArgs, host: &Host, terminal: &mut Terminal) -> a
     let name = args.gpu.name;
     let follows = if args.quiet { "" } else { "; its own output follows" };
     terminal.say(&format!("running {shown} on an emulated {name}{follows}"));
+    // Starts while the program runs as it is.
+    let has_variants = args.vary.is_some() || !args.techniques.is_empty();
+    let for_variants = if has_variants { job.with_template() } else { job.clone() };
     let prediction = predict(&job, &folder, args.once)?;
-    let variants = Variants::run(args.vary.as_ref(), &args.techniques, &job)?;
+    let variants = Variants::run(args.vary.as_ref(), &args.techniques, &for_variants)?;
     let answer = PredictAnswer { args, shown, prediction, variants };
     if args.json {
         let program = PredictedProgram {
