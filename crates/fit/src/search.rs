@@ -199,8 +199,8 @@ impl FitSearch<'_> {
         }
     }
 
-    /// Runs the program with techniques, unless it was run with them before. Returns whether there is a result:
-    /// enough may have been run, or the user may have stopped the search.
+    /// Runs the program with techniques, unless it was run with them before. Returns whether there is a
+    /// result: enough may have been run, or the user may have stopped the search.
     fn run(&mut self, set: &[String]) -> bool {
         let label = set.join("+");
         let can_run = self.tried.len() < CANDIDATES.len() + MAX_FURTHER_RUNS && stop_signal().is_none();
