@@ -1,7 +1,9 @@
 //! Definitions of a file: imports, functions, classes, and how its names are used.
 
 use crate::torch;
-use crate::tree::{Body, Class, Expr, ExprKind, Function, Literal, SourceRange, Stmt, StmtKind, walk};
+use crate::tree::{
+    Body, CallExpr, Class, Expr, ExprKind, Function, Literal, SourceRange, Stmt, StmtKind, walk,
+};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Function of the file; 0 is the module itself.
@@ -24,6 +26,8 @@ pub(crate) struct PythonFile<'t, 'a> {
     imports: FxHashMap<&'a str, &'t str>,
     /// Names on which a method is called that only modules have: `model` of `model.eval()`.
     modules: FxHashSet<&'a str>,
+    /// Names of models whose parameters are frozen somewhere: `net.requires_grad_(False)`.
+    frozen: FxHashSet<&'a str>,
     /// Whether CUDA is mentioned at all.
     knows_cuda: bool,
     /// Whether `torch.set_grad_enabled(False)` applies to the whole file.
@@ -81,6 +85,7 @@ impl<'t, 'a> PythonFile<'t, 'a> {
             classes: Vec::new(),
             imports: FxHashMap::default(),
             modules: FxHashSet::default(),
+            frozen: FxHashSet::default(),
             knows_cuda: memchr::memmem::find(source.as_bytes(), b"cuda").is_some(),
             gradients_are_off: false,
             mentioned: FxHashSet::default(),
@@ -104,6 +109,7 @@ impl<'t, 'a> PythonFile<'t, 'a> {
         if let StmtKind::Import(imports) = &stmt.kind {
             self.imports.extend(imports.iter().map(|import| (import.binds, import.path.as_str())));
         }
+        self.note_frozen(stmt);
         for expr in stmt.expressions() {
             expr.any(&mut |part| {
                 match &part.kind {
@@ -124,10 +130,44 @@ impl<'t, 'a> PythonFile<'t, 'a> {
         }
     }
 
+    /// Records models whose parameters this statement freezes.
+    fn note_frozen(&mut self, stmt: &'t Stmt<'a>) {
+        let source = self.source;
+        let key = |expr: &Expr<'a>| key(source, expr);
+        match &stmt.kind {
+            // `for p in net.parameters(): p.requires_grad = False`
+            StmtKind::For { iter, .. } if freezes(self.text(stmt.range)) => {
+                let of = iter.as_call().and_then(CallExpr::method);
+                let of = of.filter(|(_, method)| matches!(*method, "parameters" | "named_parameters"));
+                self.frozen.extend(of.and_then(|(model, _)| key(model)));
+            }
+            // `net = Net().requires_grad_(False)`
+            StmtKind::Assign { targets, value } if freezes(self.text(value.range)) => {
+                self.frozen.extend(targets.iter().filter_map(key));
+            }
+            // `net.requires_grad_(False)`, `set_requires_grad(net, False)`, `freeze(net)`
+            StmtKind::Expr(expr) => {
+                let Some(call) = expr.as_call() else { return };
+                let name = self.text(call.callee.range).rsplit('.').next().unwrap_or("");
+                let turns_off = call.args.iter().any(|arg| arg.is(Literal::False));
+                if name.starts_with("freeze") || name.contains("requires_grad") && turns_off {
+                    let model = call.method().map(|(base, _)| base);
+                    self.frozen.extend(call.args.iter().chain(model).filter_map(key));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns whether the parameters of a model are frozen somewhere in the file.
+    pub(crate) fn is_frozen(&self, model: &str) -> bool {
+        self.frozen.contains(model)
+    }
+
     fn turns_gradients_off(&self, stmt: &Stmt<'a>) -> bool {
         let StmtKind::Expr(expr) = &stmt.kind else { return false };
         expr.as_call().is_some_and(|call| {
-            let is_off = call.args.first().is_some_and(|arg| arg.is(Literal::False));
+            let is_off = call.argument("mode", 0).is_some_and(|arg| arg.is(Literal::False));
             is_off && self.path(&call.callee).is_some_and(|path| path.ends_with("set_grad_enabled"))
         })
     }
@@ -285,6 +325,13 @@ fn key<'a>(source: &'a str, expr: &Expr<'a>) -> Option<&'a str> {
             _ => return None,
         }
     }
+}
+
+/// Returns whether a piece of source sets `requires_grad` to `False`.
+fn freezes(text: &str) -> bool {
+    ["requires_grad = False", "requires_grad=False", "requires_grad_(False)"]
+        .iter()
+        .any(|part| text.contains(part))
 }
 
 fn has_forward(class: &Class<'_>) -> bool {

@@ -143,7 +143,11 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
     pub(crate) fn evaluates(&self, facts: &FunctionFacts<'t, 'a>, node: NodeId, at: At, store: &str) -> bool {
         let in_module = self.file.class_of(facts.id).is_some_and(|class| class.kind.is_module());
         let over_batches = facts.around(at.in_loop).any(|at| facts.loops[at.0].over_batches);
-        if in_module && !over_batches || self.is_test(facts.id) || self.returns_parts(facts, at) {
+        if in_module && !over_batches
+            || self.is_test(facts.id)
+            || self.returns_parts(facts, at)
+            || self.is_frozen(facts, node)
+        {
             return false;
         }
         if facts.around(at.in_loop).any(|at| facts.has_backward(at)) && !self.reads_evaluation_loop(facts, at)
@@ -156,6 +160,13 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
                 && (over_batches || !torch::reads_as_inference(self.file.name_of(facts.id)))
             || self.is_in_evaluation_mode(facts, node)
             || !self.trains() && self.is_own_model(facts, node) && !self.is_passed_on(facts, store)
+    }
+
+    /// Returns whether a model behind a tensor is frozen: its forward pass may record nothing.
+    fn is_frozen(&self, facts: &FunctionFacts<'t, 'a>, node: NodeId) -> bool {
+        let ancestors = facts.ancestors(node);
+        let mut passes = facts.forwards.iter().filter(|(_, result, _)| ancestors.contains(result));
+        passes.any(|(model, _, _)| self.file.is_frozen(model))
     }
 
     /// Returns whether the innermost loop only counts, over the parts of one input, and a method returns

@@ -5,7 +5,7 @@ use crate::file::FunctionId;
 use crate::rule::{Diagnostic, Rule};
 use crate::severity::RuleSeverity;
 use crate::torch;
-use crate::tree::{StmtKind, walk};
+use crate::tree::{ExprKind, StmtKind, walk};
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM301",
@@ -108,6 +108,7 @@ pub(super) fn passes<'x, 't, 'a>(
                 || gives_back(facts, *node)
                 || batches.is_none() && is_dropped(checked, facts, *node)
                 || freezes(checked)
+                || checked.file.is_frozen(model)
                 || checked.is_test(facts.id)
             {
                 continue;
@@ -140,12 +141,19 @@ fn is_evaluation_step(checked: &Checked<'_, '_, '_>, facts: &FunctionFacts<'_, '
     is_named && facts.returned == Returned::Plain
 }
 
-/// Returns whether a result is unused: `model(dummy)` as a statement, a trial run.
+/// Returns whether a result is unused: `model(dummy)` or `_ = model(dummy)`, a trial run.
 fn is_dropped(checked: &Checked<'_, '_, '_>, facts: &FunctionFacts<'_, '_>, node: NodeId) -> bool {
     let range = facts.node(node).range;
     let mut dropped = false;
     walk(checked.file.body_of(facts.id), &mut |stmt| {
-        dropped |= matches!(stmt.kind, StmtKind::Expr(_)) && stmt.range == range
+        dropped |= match &stmt.kind {
+            StmtKind::Expr(_) => stmt.range == range,
+            StmtKind::Assign { targets, value } => {
+                value.range == range
+                    && targets.iter().all(|target| matches!(target.kind, ExprKind::Name("_")))
+            }
+            _ => false,
+        }
     });
     dropped
 }
@@ -177,6 +185,8 @@ fn uses_gradients(checked: &Checked<'_, '_, '_>, range: crate::tree::SourceRange
         "optimizer",
         "optim.",
         "attack",
+        "adversary",
+        ".perturb(",
         "enable_grad",
         "jacobian",
         "vjp",

@@ -119,7 +119,9 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
         args: &[AbstractValue<'a>],
         all: &[AbstractValue<'a>],
     ) -> AbstractValue<'a> {
-        if path.ends_with("set_grad_enabled") && call.args.first().is_some_and(|arg| arg.is(Literal::False)) {
+        if path.ends_with("set_grad_enabled")
+            && call.argument("mode", 0).is_some_and(|arg| arg.is(Literal::False))
+        {
             self.at.mode = GradMode::Off;
         }
         let parts: Vec<NodeId> = all.iter().flat_map(|value| self.tensors(value)).collect();
@@ -317,6 +319,8 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
         }
         let parts: Vec<NodeId> = all.iter().flat_map(|value| self.tensors(value)).collect();
         let graph = match self.at.mode {
+            // What makes something of text may return text.
+            GradMode::On if expr.as_call().is_some_and(takes_text) => HasGraph::Unknown,
             GradMode::On => HasGraph::Yes,
             GradMode::Off => HasGraph::No,
             GradMode::Unknown => HasGraph::Unknown,
@@ -350,4 +354,17 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             }
         }
     }
+}
+
+/// Returns whether all arguments of a call are text: `model("\n".join(lines))`.
+fn takes_text(call: &CallExpr<'_>) -> bool {
+    fn is_text(expr: &Expr<'_>) -> bool {
+        match &expr.kind {
+            ExprKind::Literal(Literal::Text(_)) | ExprKind::Format(_) => true,
+            ExprKind::Binary(_, sides) => sides.iter().any(is_text),
+            ExprKind::Call(call) => call.method().is_some_and(|(base, _)| is_text(base)),
+            _ => false,
+        }
+    }
+    !call.args.is_empty() && call.args.iter().all(is_text)
 }

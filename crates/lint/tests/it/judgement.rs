@@ -1132,3 +1132,144 @@ torch.cuda.empty_cache()
         NOTHING,
     );
 }
+
+#[test]
+fn gradients_may_be_turned_off_by_keyword() {
+    judge(
+        "
+def evaluate(model, loader):
+    torch.set_grad_enabled(mode=False)
+    model.eval()
+    results = []
+    for x, y in loader:
+        results.append(model(x))
+    return results
+",
+        NOTHING,
+    );
+}
+
+#[test]
+fn outputs_of_a_frozen_model_may_have_no_graph() {
+    for freeze in [
+        "for p in net.parameters():\n    p.requires_grad = False",
+        "for name, p in net.named_parameters():\n    p.requires_grad_(False)",
+        "net.requires_grad_(False)",
+        "net = Net().requires_grad_(False)",
+        "freeze(net)",
+        "set_requires_grad(net, False)",
+    ] {
+        judge(&format!("{freeze}\nnet.eval()\nfor x in loader:\n    features.append(net(x))\n"), NOTHING);
+    }
+    // Another model is frozen.
+    judge(
+        "
+teacher.requires_grad_(False)
+net.eval()
+for x in loader:
+    features.append(net(x))
+",
+        &["4 high outputs-kept-with-graph"],
+    );
+}
+
+#[test]
+fn a_model_of_text_may_return_text() {
+    judge(
+        "
+def test_exported(path, inputs):
+    module = torch.jit.load(path)
+    context = []
+    for text in inputs:
+        context.append(text)
+        context.append(module('\\n'.join(context)))
+",
+        NOTHING,
+    );
+}
+
+#[test]
+fn a_sum_over_parts_of_one_forward_pass_holds_that_pass_once() {
+    judge(
+        "
+def update(network, minibatches):
+    total = 0
+    logits = network(torch.cat([x for x, y in minibatches]))
+    for i, (x, y) in enumerate(minibatches):
+        loss = F.cross_entropy(logits[i], y)
+        total += loss
+        grads = torch.autograd.grad(loss, network.parameters(), retain_graph=True)
+    return total.item()
+",
+        NOTHING,
+    );
+}
+
+#[test]
+fn a_sum_that_starts_again_in_every_step_does_not_grow() {
+    judge(
+        "
+for x, y in loader:
+    out = model(x)
+    loss, distance = 0, 0
+    for i in range(10):
+        part = F.nll_loss(out[i], y)
+        loss += part
+        distance += 2 * (1 - 2 * part)
+    print(distance.item())
+    loss.backward()
+",
+        NOTHING,
+    );
+}
+
+#[test]
+fn a_list_of_one_step_holds_the_tensors_of_one_step() {
+    judge(
+        "
+def train(model, dataloaders, epochs, optimizer):
+    batches_iterator = zip(*dataloaders)
+    for epoch in range(epochs):
+        batches = [data for data in next(batches_iterator)]
+        x = torch.cat([data[0].cuda() for data in batches])
+        optimizer.zero_grad()
+        model(x).mean().backward()
+        optimizer.step()
+",
+        NOTHING,
+    );
+}
+
+#[test]
+fn an_adversary_needs_gradients_in_evaluation() {
+    judge(
+        "
+def evaluate(model, loader, adversary):
+    model.eval()
+    for x, y in loader:
+        clean = model(x).argmax(1)
+        changed = model(adversary.perturb(x, y)).argmax(1)
+        print((clean == changed).sum().item())
+",
+        NOTHING,
+    );
+}
+
+#[test]
+fn a_trial_run_is_not_an_evaluation() {
+    judge("\ndef count(model, x):\n    model.eval()\n    _ = model(x)\n    return len(x)\n", NOTHING);
+}
+
+#[test]
+fn what_only_an_evaluation_without_gradients_calls_has_none() {
+    let program = "import torch\ndef evaluate(model, loader):\n    return outputs(model, loader)\n\
+                   def outputs(model, loader):\n    model.eval()\n    found = []\n    for x in loader:\n        \
+                   found.append(model(x))\n    return found\n";
+    let source = PythonSource::python(program.as_bytes());
+    let check =
+        |imports: &lint::Imports| lint::check_module(&source, RULES, imports).expect("Python").found.len();
+    let mut imports = lint::Imports::default();
+    assert_ne!(check(&imports), 0);
+    imports.insert_without_gradients("evaluate");
+    assert_eq!(check(&imports), 0);
+}
