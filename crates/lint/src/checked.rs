@@ -1,6 +1,7 @@
 //! File with all facts about its functions, and the questions that several rules ask.
 
 mod detach;
+mod escapes;
 mod growth;
 mod numbers;
 mod purpose;

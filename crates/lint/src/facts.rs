@@ -303,6 +303,9 @@ pub(crate) struct FunctionFacts<'t, 'a> {
     pub(crate) evaluating: Vec<(&'a str, u32, bool)>,
     /// Forward passes: the model as written, its result, and the position.
     pub(crate) forwards: Vec<(&'a str, NodeId, At)>,
+    /// Calls of functions of the file that return the result of a forward pass, with its graph: the model as
+    /// written here, what is returned, the position, and the function.
+    pub(crate) helped: Vec<(&'a str, NodeId, At, FunctionId)>,
     pub(crate) returned: Returned,
     /// Values of names at the end.
     pub(crate) names: FxHashMap<&'a str, AbstractValue<'a>>,
@@ -319,6 +322,7 @@ impl<'t, 'a> FunctionFacts<'t, 'a> {
         self.carried.clear();
         self.written.clear();
         self.forwards.clear();
+        self.helped.clear();
         self.backwards.clear();
     }
 

@@ -145,6 +145,7 @@ impl<'w, 't, 'a> FunctionWalk<'w, 't, 'a> {
             emptied: Vec::new(),
             evaluating: Vec::new(),
             forwards: Vec::new(),
+            helped: Vec::new(),
             returned: Returned::Unknown,
             names: FxHashMap::default(),
             detaching: FxHashMap::default(),
@@ -185,7 +186,10 @@ impl<'w, 't, 'a> FunctionWalk<'w, 't, 'a> {
         if name == "self" || name == "cls" {
             return AbstractValue::Outer(name);
         }
-        let annotated = annotation.and_then(|of| self.file.path(of));
+        // `Model: nn.Module` is called to make one.
+        let is_class = name.starts_with(|letter: char| letter.is_ascii_uppercase())
+            && name.contains(|letter: char| letter.is_ascii_lowercase());
+        let annotated = annotation.filter(|_| !is_class).and_then(|of| self.file.path(of));
         if let Some(path) = annotated {
             match torch::kind_of_base(&path) {
                 Some(kind) if kind.is_module() => return AbstractValue::Model,

@@ -112,7 +112,19 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
             name,
             "training_step" | "train_step" | "training_step_end" | "on_train_batch_end" | "on_after_backward"
         );
-        by_name || self.is_called_by_step(id, &mut Vec::new())
+        by_name || self.updates_once(id) || self.is_called_by_step(id, &mut Vec::new())
+    }
+
+    /// Returns whether a method is one step of a training loop elsewhere: it resets the gradients, calls
+    /// `backward()` and updates the parameters, each once.
+    fn updates_once(&self, id: FunctionId) -> bool {
+        let calls = |facts: &FunctionFacts<'t, 'a>, method: &str| {
+            facts.calls.iter().any(|call| call.at.in_loop.is_none() && call.method_is(method))
+        };
+        let mut all = self.facts.iter().filter(|facts| facts.id == id);
+        self.file.functions[id.0].class.is_some()
+            && all.any(|facts| facts.loops.is_empty() && calls(facts, "zero_grad") && calls(facts, "step"))
+            && self.steps[id.0]
     }
 
     fn is_called_by_step(&self, id: FunctionId, seen: &mut Vec<FunctionId>) -> bool {

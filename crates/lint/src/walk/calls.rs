@@ -204,6 +204,13 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             self.facts.nodes[node.0].scalar = true;
             return AbstractValue::Tensor(node);
         }
+        // `scaler.scale(loss)` of mixed precision.
+        if name.ends_with("scaler.scale") {
+            let scalar = parts.iter().all(|part| self.facts.node(*part).scalar);
+            let node = self.derive(parts, expr.range);
+            self.facts.nodes[node.0].scalar = scalar;
+            return AbstractValue::Tensor(node);
+        }
         AbstractValue::Unknown
     }
 
@@ -218,7 +225,8 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
         let parts: Vec<NodeId> = all.iter().flat_map(|value| self.tensors(value)).collect();
         Some(match name {
             "float" | "int" | "str" | "len" | "print" | "bool" | "repr" | "round" | "isinstance" | "type"
-            | "hasattr" | "format" | "id" | "any" | "all" | "range" | "super" => AbstractValue::Plain,
+            | "hasattr" | "format" | "id" | "any" | "all" | "range" => AbstractValue::Plain,
+            "super" => AbstractValue::Unknown,
             "list" | "dict" | "set" | "tuple" | "sorted" | "reversed" | "zip" | "map" | "filter"
             | "enumerate" | "iter" | "deque" | "defaultdict" => {
                 if let (Some(AbstractValue::Parameters), "list" | "tuple" | "iter") = (args.first(), name) {

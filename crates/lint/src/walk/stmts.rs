@@ -244,6 +244,10 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
                         at,
                     });
                 }
+                let may_be_model = value == AbstractValue::Unknown && self.file.is_module_name(key);
+                if may_be_model {
+                    self.note_mode_of(key, value_expr);
+                }
                 if matches!(value, AbstractValue::Model) {
                     self.note_mode_of(key, value_expr);
                     self.note_detached(key, value_expr);

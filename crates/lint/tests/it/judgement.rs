@@ -1261,6 +1261,190 @@ fn a_trial_run_is_not_an_evaluation() {
 }
 
 #[test]
+fn an_evaluation_returns_only_numbers() {
+    // A list that the output does not reach.
+    judge(
+        "
+def evaluate(policy, env, episodes):
+    policy.eval()
+    returns = []
+    while len(returns) < episodes:
+        action = policy(env.obs).argmax().item()
+        obs, reward = env.step(action)
+        returns.append(reward)
+    return returns
+",
+        &["5 medium eval-mistaken-for-no-grad"],
+    );
+    judge(
+        "
+def embed(texts, tokenizer, model):
+    model.eval()
+    vectors = []
+    for text in texts:
+        out = model(**tokenizer(text))
+        vectors.extend(out.last_hidden_state[:, 0].detach().cpu().numpy())
+    return vectors
+",
+        &["5 medium eval-mistaken-for-no-grad"],
+    );
+    judge(
+        "
+def predict(model, image):
+    model.eval()
+    out = model(image[None].cuda())
+    return out.argmax(1).cpu().numpy()
+",
+        &["3 medium eval-mistaken-for-no-grad"],
+    );
+    for escapes in [
+        "    return wrap(out)",
+        "    box = Box()\n    box.put(out)\n    return box",
+        "    fill(results, out)\n    return results",
+        "    results['out'] = out\n    return results",
+        "    self.out = out\n    return results",
+        "    parts = [part for part in out]\n    return wrap(parts)",
+    ] {
+        judge(&format!("def embed(self, net, x):\n    net.eval()\n    out = net(x)\n{escapes}\n"), NOTHING);
+    }
+}
+
+#[test]
+fn an_input_that_requires_gradients_may_be_set_before_the_pass() {
+    judge(
+        "
+def residuals(net, points):
+    net.eval()
+    found = []
+    for p in points:
+        p = p.cuda().requires_grad_(True)
+        found.append(derivative(net(p), p).detach().cpu())
+    return found
+",
+        NOTHING,
+    );
+}
+
+#[test]
+fn the_mode_of_an_imported_model_is_known_from_its_assignment() {
+    judge(
+        "
+from models import Encoder
+def main(image):
+    encoder = Encoder(256).eval()
+    encoder = encoder.cuda()
+    feature = encoder(image)
+    print(feature.argmax(1).cpu().numpy())
+",
+        &["5 medium eval-mistaken-for-no-grad"],
+    );
+}
+
+#[test]
+fn a_module_can_put_itself_into_evaluation_mode() {
+    judge(
+        "
+class Net(nn.Module):
+    def embed_all(self, loader):
+        self.eval()
+        found = []
+        for x in loader:
+            found.append(self(x.cuda()))
+        return torch.cat(found).detach().cpu()
+",
+        &["6 high outputs-kept-with-graph", "6 medium eval-mistaken-for-no-grad"],
+    );
+}
+
+#[test]
+fn a_class_that_is_given_is_no_model() {
+    judge(
+        "
+def evaluate(Model: nn.Module, env, steps):
+    model = Model(env).cuda()
+    model.eval()
+    for _ in range(steps):
+        action = model(env.obs).argmax(1).item()
+        env.step(action)
+",
+        &["5 medium eval-mistaken-for-no-grad"],
+    );
+}
+
+#[test]
+fn a_scaled_loss_is_the_loss() {
+    judge(
+        "
+for epoch in range(100):
+    total = 0
+    for x, y in loader:
+        loss = F.mse_loss(model(x), y)
+        scaler.scale(loss).backward()
+        total += loss
+",
+        &["6 low loss-accumulated-with-graph"],
+    );
+}
+
+#[test]
+fn a_forward_pass_in_a_helper_is_a_part_of_the_evaluation() {
+    judge(
+        "
+def run(model, batch):
+    x, y = batch
+    out = model(x)
+    return out, F.cross_entropy(out, y)
+def evaluate(net, loader):
+    net.eval()
+    total = 0
+    for batch in loader:
+        out, loss = run(net, batch)
+        total += loss.item()
+    return total
+",
+        &["9 medium eval-mistaken-for-no-grad"],
+    );
+    // Whoever calls it without gradients, or differentiates in it, is right.
+    judge(
+        "
+def run(model, batch):
+    x = batch[0].requires_grad_()
+    return force(model(x), x).mean()
+def evaluate(net, loader):
+    net.eval()
+    for batch in loader:
+        print(run(net, batch).item())
+@torch.no_grad()
+def predict(net, loader):
+    net.eval()
+    for batch in loader:
+        print(run(net, batch).item())
+",
+        NOTHING,
+    );
+}
+
+#[test]
+fn a_method_that_updates_once_is_a_step() {
+    judge(
+        "
+class Agent:
+    def __init__(self, model, optimizer):
+        self.model, self.optimizer = model, optimizer
+        self.errors = []
+    def learn(self, x, y):
+        out = self.model(x)
+        loss = F.smooth_l1_loss(out, y)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        self.errors.append((out - y).abs().mean())
+",
+        &["11 high metric-kept-with-graph"],
+    );
+}
+
+#[test]
 fn what_only_an_evaluation_without_gradients_calls_has_none() {
     let program = "import torch\ndef evaluate(model, loader):\n    return outputs(model, loader)\n\
                    def outputs(model, loader):\n    model.eval()\n    found = []\n    for x in loader:\n        \
