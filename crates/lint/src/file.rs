@@ -26,6 +26,8 @@ pub(crate) struct PythonFile<'t, 'a> {
     imports: FxHashMap<&'a str, &'t str>,
     /// Names on which a method is called that only modules have: `model` of `model.eval()`.
     modules: FxHashSet<&'a str>,
+    /// Names on which `eval()` or `train()` is called.
+    switched: FxHashSet<&'a str>,
     /// Names of models whose parameters are frozen somewhere: `net.requires_grad_(False)`.
     frozen: FxHashSet<&'a str>,
     /// Whether CUDA is mentioned at all.
@@ -85,6 +87,7 @@ impl<'t, 'a> PythonFile<'t, 'a> {
             classes: Vec::new(),
             imports: FxHashMap::default(),
             modules: FxHashSet::default(),
+            switched: FxHashSet::default(),
             frozen: FxHashSet::default(),
             knows_cuda: memchr::memmem::find(source.as_bytes(), b"cuda").is_some(),
             gradients_are_off: false,
@@ -121,6 +124,9 @@ impl<'t, 'a> PythonFile<'t, 'a> {
                             && let Some(key) = key(self.source, base)
                         {
                             self.modules.insert(key);
+                            if matches!(method, "eval" | "train") {
+                                self.switched.insert(key);
+                            }
                         }
                     }
                     _ => {}
@@ -278,6 +284,11 @@ impl<'t, 'a> PythonFile<'t, 'a> {
     /// Returns whether a name is used as a module somewhere, or is a usual name of one.
     pub(crate) fn is_module_name(&self, key: &str) -> bool {
         self.modules.contains(key) || torch::reads_as_module(key)
+    }
+
+    /// Returns whether `eval()` or `train()` is called on a name somewhere.
+    pub(crate) fn is_switched(&self, key: &str) -> bool {
+        self.switched.contains(key)
     }
 
     pub(crate) fn function_named(&self, name: &str) -> Option<FunctionId> {

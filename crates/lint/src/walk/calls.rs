@@ -1,7 +1,9 @@
 //! Calls of models, of PyTorch, of methods, and of functions of the file.
 
 use super::FunctionWalk;
-use crate::facts::{AbstractValue, BackwardCall, CallFact, GradMode, HasGraph, NodeId, TensorOrigin};
+use crate::facts::{
+    AbstractValue, BackwardCall, CallFact, GradMode, HasGraph, LocalCall, NodeId, TensorOrigin,
+};
 use crate::file::is_true;
 use crate::torch::{self, Makes};
 use crate::tree::{CallExpr, Expr, ExprKind, Literal};
@@ -32,6 +34,7 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
         if let ExprKind::Name(name) = &call.callee.kind {
             self.mention(name);
         }
+        self.note_wrapped(call, &args);
         let all: Vec<AbstractValue<'a>> = args.iter().chain(&keywords).cloned().collect();
         if let Some(value) = self.backward(expr, call, path.as_deref(), &receiver, &all) {
             return value;
@@ -69,6 +72,21 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
                 checkpoint.unwrap_or(AbstractValue::Unknown)
             }
             value => value,
+        }
+    }
+
+    /// Handles `torch.no_grad()(evaluate)`: what it returns calls the function without gradients.
+    fn note_wrapped(&mut self, call: &CallExpr<'a>, args: &[AbstractValue<'a>]) {
+        let manager = call.callee.as_call().and_then(|manager| self.file.path(&manager.callee));
+        if manager.and_then(|path| torch::grad_mode(&path)) != Some(false) {
+            return;
+        }
+        for arg in args {
+            if let AbstractValue::Function(callee) = arg {
+                let in_loop = self.at.in_loop;
+                let call = LocalCall { callee: *callee, mode: GradMode::Off, in_loop, range: None };
+                self.facts.local_calls.push(call);
+            }
         }
     }
 

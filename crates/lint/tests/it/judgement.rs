@@ -1457,3 +1457,33 @@ fn what_only_an_evaluation_without_gradients_calls_has_none() {
     imports.insert_without_gradients("evaluate");
     assert_eq!(check(&imports), 0);
 }
+
+#[test]
+fn a_function_can_be_wrapped_without_gradients() {
+    let program = "
+def outputs(model, loader):
+    model.eval()
+    return [model(x.cuda()) for x in loader]
+";
+    judge(&format!("{program}predict = torch.inference_mode()(outputs)"), NOTHING);
+    judge(
+        &format!("{program}predict = torch.no_grad()(outputs)\noutputs(model, loader)"),
+        &["3 high outputs-kept-with-graph", "3 medium eval-mistaken-for-no-grad"],
+    );
+}
+
+#[test]
+fn models_of_an_ensemble_are_models() {
+    judge(
+        "
+def ensemble(members, loader):
+    results = []
+    for m in members:
+        m.eval()
+        for x in loader:
+            results.append(m(x.cuda()).softmax(1))
+    return torch.stack(results).mean(0)
+",
+        &["6 medium eval-mistaken-for-no-grad", "6 high outputs-kept-with-graph"],
+    );
+}
