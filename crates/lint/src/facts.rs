@@ -309,7 +309,7 @@ pub(crate) struct FunctionFacts<'t, 'a> {
     pub(crate) returned: Returned,
     /// Values of names at the end.
     pub(crate) names: FxHashMap<&'a str, AbstractValue<'a>>,
-    /// What `forward` returns of the models that are made here, by name, if it detaches a part of it.
+    /// What `forward` returns of the models that are made here, by name, if a part of it has no graph.
     pub(crate) detaching: FxHashMap<&'a str, Vec<bool>>,
     /// Whether gradients are on when the function starts, according to its decorators.
     pub(crate) mode: GradMode,

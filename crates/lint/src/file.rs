@@ -156,8 +156,10 @@ impl<'t, 'a> PythonFile<'t, 'a> {
                 let Some(call) = expr.as_call() else { return };
                 let name = self.text(call.callee.range).rsplit('.').next().unwrap_or("");
                 let turns_off = call.args.iter().any(|arg| arg.is(Literal::False));
-                if name.starts_with("freeze") || name.contains("requires_grad") && turns_off {
-                    let model = call.method().map(|(base, _)| base);
+                // `net.freeze_encoder()` freezes a part.
+                let model = call.method().map(|(base, _)| base);
+                let freezes = name == "freeze" || name.starts_with("freeze") && !call.args.is_empty();
+                if freezes || name.contains("requires_grad") && turns_off {
                     self.frozen.extend(call.args.iter().chain(model).filter_map(key));
                 }
             }
@@ -257,6 +259,14 @@ impl<'t, 'a> PythonFile<'t, 'a> {
         // A file without functions is there to collect names, as `__init__.py` is.
         let collects = self.functions.len() == 1;
         imports.filter(move |(_, path)| path.starts_with('.') || collects && path.contains('.'))
+    }
+
+    /// Returns whether the file uses another framework with a `backward()` instead of PyTorch.
+    pub(crate) fn is_of_other_framework(&self) -> bool {
+        let imports = |framework: &str| {
+            self.imports.values().any(|path| path.split('.').next().is_some_and(|first| first == framework))
+        };
+        ["mxnet", "paddle", "mindspore", "jittor"].into_iter().any(imports) && !imports("torch")
     }
 
     /// Iterates over the names under which a module is imported anywhere in the file: `torch`, `th`.

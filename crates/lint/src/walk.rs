@@ -39,6 +39,7 @@ pub(crate) fn walk<'t, 'a>(
         imports,
         facts: RefCell::new(FxHashMap::default()),
         globals: RefCell::default(),
+        detaching: RefCell::default(),
         asked: RefCell::default(),
         mentioned: RefCell::default(),
     };
@@ -70,6 +71,8 @@ struct Known<'w, 't, 'a> {
     facts: RefCell<FxHashMap<FunctionId, Option<FunctionFacts<'t, 'a>>>>,
     /// Names of the module, also while it is being walked through.
     globals: RefCell<FxHashMap<&'a str, AbstractValue<'a>>>,
+    /// What `forward` returns of the models of the module, by name, if a part of it has no graph.
+    detaching: RefCell<FxHashMap<&'a str, Vec<bool>>>,
     /// Imports that are not known, and might make a difference.
     asked: RefCell<Asked>,
     /// Functions for evaluation that are mentioned, by name, and whether gradients are off wherever they are.

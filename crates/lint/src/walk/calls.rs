@@ -357,7 +357,9 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
         (made.on_host, made.freed, made.on_device) = (false, false, on_device);
         let name = self.file.key(model).unwrap_or("");
         self.facts.forwards.push((name, node, self.at));
-        let Some(detached) = self.facts.detaching.get(name).cloned() else {
+        let is_global = || !self.names.contains_key(name);
+        let of_module = || self.known.detaching.borrow().get(name).filter(|_| is_global()).cloned();
+        let Some(detached) = self.facts.detaching.get(name).cloned().or_else(of_module) else {
             return AbstractValue::Tensor(node);
         };
         let items = detached.into_iter().map(|is_detached| {

@@ -235,6 +235,10 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             "append" | "appendleft" | "add" | "put" | "put_nowait" | "extend" | "insert" => {
                 let key = key?;
                 let place = usize::from(method == "insert");
+                // `neighbors.insert(source, target)` is not that of a list.
+                if place == 1 && matches!(args.first(), Some(AbstractValue::Tensor(_))) {
+                    return None;
+                }
                 let value = args.get(place)?.clone();
                 let outer = match owner {
                     Some(owner) if !std::ptr::eq(owner, base) => self.eval(owner),

@@ -5,6 +5,7 @@ use crate::facts::{
     AbstractValue, At, Carried, Carry, ContainerId, GradMode, HasGraph, KeptValue, Loop, NodeId, Returned,
     TensorNode, TensorOrigin, TensorStore, TensorWrite,
 };
+use crate::file::FunctionId;
 use crate::summary::DefinitionKind;
 use crate::tree::{Body, Expr, ExprKind, Handler, SourceRange, Stmt, StmtKind};
 use rustc_hash::FxHashMap;
@@ -295,8 +296,12 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
                 },
             };
             if let Returned::Tuple(items) = returned {
-                let detached: Vec<bool> = items.iter().map(Returned::is_detached).collect();
+                let has_none = |item: &Returned| item.is_detached() || *item == Returned::Plain;
+                let detached: Vec<bool> = items.iter().map(has_none).collect();
                 if detached.contains(&true) {
+                    if self.facts.id == FunctionId::MODULE {
+                        self.known.detaching.borrow_mut().insert(key, detached.clone());
+                    }
                     self.facts.detaching.insert(key, detached);
                 }
             }

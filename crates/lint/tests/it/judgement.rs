@@ -1487,3 +1487,80 @@ def ensemble(members, loader):
         &["6 medium eval-mistaken-for-no-grad", "6 high outputs-kept-with-graph"],
     );
 }
+
+#[test]
+fn counts_of_a_graph_are_numbers() {
+    judge(
+        "
+for graph, y in loader:
+    graph = graph.to('cuda')
+    loss = F.mse_loss(model(graph), y)
+    loss.backward()
+    edges = graph.num_edges()
+    sizes.append(graph.num_nodes)
+    speeds.append(edges / 2)
+",
+        NOTHING,
+    );
+}
+
+#[test]
+fn only_lists_insert_at_a_number() {
+    judge(
+        "
+neighbors = Neighbors(100)
+for batch in train_loader:
+    batch = batch.to('cuda')
+    model(batch).mean().backward()
+    neighbors.insert(batch.src, batch.dst)
+",
+        NOTHING,
+    );
+}
+
+#[test]
+fn other_frameworks_are_not_checked() {
+    let program = "from mxnet import gluon\n\ndef eval_net(net, loader, criterion):\n    total = 0\n    \
+                   for x, y in loader:\n        total += criterion(net(x), y).sum().asscalar()\n\
+                   def train(loss):\n    loss.backward()\n";
+    assert_eq!(findings(program), NOTHING);
+}
+
+#[test]
+fn numbers_among_the_outputs_have_no_graph() {
+    judge(
+        "
+class Net(nn.Module):
+    def forward(self, x):
+        ratio = x.size(0) / x.size(1)
+        return self.fc(x), ratio
+model = Net()
+def test(loader):
+    total, outputs = 0, []
+    model.eval()
+    for x, y in loader:
+        out, ratio = model(x)
+        total += ratio
+        outputs.append(out)
+    return total
+test(loader)
+",
+        &["10 medium eval-mistaken-for-no-grad", "12 high outputs-kept-with-graph"],
+    );
+}
+
+#[test]
+fn running_layers_is_one_forward_pass() {
+    judge(
+        "
+def predict(layers, x):
+    for label in range(10):
+        h = x[label]
+        for layer in layers:
+            layer.eval()
+            h = layer(h)
+        print(h.argmax(1).tolist())
+",
+        &["6 medium eval-mistaken-for-no-grad"],
+    );
+}
