@@ -24,6 +24,8 @@ pub(crate) struct PythonFile<'t, 'a> {
     pub(crate) functions: Vec<Defined<'t, 'a>>,
     pub(crate) classes: Vec<DefinedClass<'t, 'a>>,
     imports: FxHashMap<&'a str, &'t str>,
+    /// Whether PyTorch or a library on top of it is imported.
+    imports_torch: bool,
     /// Names on which a method is called that only modules have: `model` of `model.eval()`.
     modules: FxHashSet<&'a str>,
     /// Names on which `eval()` or `train()` is called.
@@ -86,6 +88,7 @@ impl<'t, 'a> PythonFile<'t, 'a> {
             functions: vec![module],
             classes: Vec::new(),
             imports: FxHashMap::default(),
+            imports_torch: false,
             modules: FxHashSet::default(),
             switched: FxHashSet::default(),
             frozen: FxHashSet::default(),
@@ -110,6 +113,11 @@ impl<'t, 'a> PythonFile<'t, 'a> {
     /// Records imports, and what the expressions of a statement reveal about names.
     fn note(&mut self, stmt: &'t Stmt<'a>) {
         if let StmtKind::Import(imports) = &stmt.kind {
+            const LIBRARIES: &[&str] = &["torch", "lightning", "transformers", "accelerate", "timm"];
+            self.imports_torch |= imports.iter().any(|import| {
+                let first = import.path.split('.').next().unwrap_or("");
+                LIBRARIES.iter().any(|library| first.contains(library))
+            });
             self.imports.extend(imports.iter().map(|import| (import.binds, import.path.as_str())));
         }
         self.note_frozen(stmt);
@@ -261,12 +269,13 @@ impl<'t, 'a> PythonFile<'t, 'a> {
         imports.filter(move |(_, path)| path.starts_with('.') || collects && path.contains('.'))
     }
 
-    /// Returns whether the file uses another framework with a `backward()` instead of PyTorch.
+    /// Returns whether the file uses another framework instead of PyTorch.
     pub(crate) fn is_of_other_framework(&self) -> bool {
         let imports = |framework: &str| {
             self.imports.values().any(|path| path.split('.').next().is_some_and(|first| first == framework))
         };
-        ["mxnet", "paddle", "mindspore", "jittor"].into_iter().any(imports) && !imports("torch")
+        ["mxnet", "tensorflow", "jax", "paddle", "mindspore", "jittor"].into_iter().any(imports)
+            && !self.imports_torch
     }
 
     /// Iterates over the names under which a module is imported anywhere in the file: `torch`, `th`.

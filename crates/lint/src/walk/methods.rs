@@ -91,6 +91,12 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
                 }
                 self.file.method(class, method).map(|function| self.local(expr, call, function, 1, args, all))
             }
+            // Whatever it is, these give numbers.
+            AbstractValue::Unknown
+                if matches!(method, "item" | "tolist" | "numel" | "dim" | "size" | "numpy") =>
+            {
+                Some(AbstractValue::Plain)
+            }
             _ => None,
         }
     }

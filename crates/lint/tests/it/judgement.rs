@@ -1447,8 +1447,8 @@ class Agent:
 #[test]
 fn what_only_an_evaluation_without_gradients_calls_has_none() {
     let program = "import torch\ndef evaluate(model, loader):\n    return outputs(model, loader)\n\
-                   def outputs(model, loader):\n    model.eval()\n    found = []\n    for x in loader:\n        \
-                   found.append(model(x))\n    return found\n";
+                   def outputs(model, loader):\n    model.eval()\n    found = []\n    \
+                   for x in loader:\n        found.append(model(x))\n    return found\n";
     let source = PythonSource::python(program.as_bytes());
     let check =
         |imports: &lint::Imports| lint::check_module(&source, RULES, imports).expect("Python").found.len();
@@ -1524,6 +1524,23 @@ fn other_frameworks_are_not_checked() {
                    for x, y in loader:\n        total += criterion(net(x), y).sum().asscalar()\n\
                    def train(loss):\n    loss.backward()\n";
     assert_eq!(findings(program), NOTHING);
+    assert_eq!(findings(&program.replace("mxnet", "tensorflow")), NOTHING);
+    assert_ne!(findings(&program.replace("mxnet", "torch")), NOTHING);
+}
+
+#[test]
+fn a_unit_test_for_nose_is_no_evaluation() {
+    judge(
+        "
+import nose
+def test_models(x):
+    for name in names():
+        model = create(name)
+        model.eval()
+        y = model(x)
+",
+        NOTHING,
+    );
 }
 
 #[test]
@@ -1532,7 +1549,8 @@ fn numbers_among_the_outputs_have_no_graph() {
         "
 class Net(nn.Module):
     def forward(self, x):
-        ratio = x.size(0) / x.size(1)
+        out, batch = pool(x)
+        ratio = out.size(0) / x.size(0)
         return self.fc(x), ratio
 model = Net()
 def test(loader):
@@ -1545,7 +1563,7 @@ def test(loader):
     return total
 test(loader)
 ",
-        &["10 medium eval-mistaken-for-no-grad", "12 high outputs-kept-with-graph"],
+        &["11 medium eval-mistaken-for-no-grad", "13 high outputs-kept-with-graph"],
     );
 }
 
