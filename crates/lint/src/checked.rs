@@ -1,6 +1,7 @@
 //! File with all facts about its functions, and the questions that several rules ask.
 
 mod detach;
+mod escapes;
 mod growth;
 mod numbers;
 mod purpose;
@@ -48,10 +49,9 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
         facts: Vec<FunctionFacts<'t, 'a>>,
         imports: &'f Imports,
     ) -> Checked<'f, 't, 'a> {
-        let mut off = without_gradients(&facts, file.functions.len());
-        for (id, off) in off.iter_mut().enumerate() {
-            *off |= imports.are_off_in(file.name_of(FunctionId(id)));
-        }
+        let ids = (0..file.functions.len()).map(FunctionId);
+        let used = ids.map(|id| imports.are_off_in(file.name_of(id))).collect();
+        let off = without_gradients(&facts, used);
         let steps = with_backward(&facts, file.functions.len());
         Checked { file, facts, imports, off, steps }
     }
@@ -149,7 +149,7 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
             TensorStore::Outside { .. } => None,
         };
         // Each item was computed from the previous ones: whoever differentiates the last needs them all.
-        if self.is_chain(facts, kept, node) && self.trains() || !self.is_new(facts, kept, node) {
+        if self.is_chain(facts, kept, node) && self.trains() || !self.is_new(facts, kept.at, node) {
             return GraphOutcome::Unknown;
         }
         match self.graph_outcome(facts, node, whole, kept.at) {
@@ -178,8 +178,8 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
 
     /// Returns whether the forward pass behind a tensor belongs to the current iteration: an older one exists
     /// once, however often it is kept.
-    fn is_new(&self, facts: &FunctionFacts<'t, 'a>, kept: &KeptValue<'t, 'a>, node: NodeId) -> bool {
-        let Some(at) = kept.at.in_loop else { return true };
+    pub(crate) fn is_new(&self, facts: &FunctionFacts<'t, 'a>, at: At, node: NodeId) -> bool {
+        let Some(at) = at.in_loop else { return true };
         let range = facts.loops[at.0].range;
         let in_graph = facts.in_graph(node);
         let mut forwards = in_graph
@@ -289,12 +289,13 @@ pub(crate) fn sums<'x, 't, 'a>(
     sums.filter(move |carried| !is_short(carried))
 }
 
-/// Finds the functions of the file that are called only with gradients off.
-fn without_gradients(facts: &[FunctionFacts<'_, '_>], functions: usize) -> Vec<bool> {
-    let mut off = vec![false; functions];
+/// Finds the functions of the file that are called only with gradients off; `used` are those that the whole
+/// project uses so.
+fn without_gradients(facts: &[FunctionFacts<'_, '_>], used: Vec<bool>) -> Vec<bool> {
+    let mut off = used.clone();
     // A function without gradients also covers those that only it calls.
     for _ in 0..4 {
-        let mut called = vec![(false, true); functions];
+        let mut called = vec![(false, true); used.len()];
         for of in facts {
             for call in &of.local_calls {
                 let (seen, all) = &mut called[call.callee.0];
@@ -302,7 +303,8 @@ fn without_gradients(facts: &[FunctionFacts<'_, '_>], functions: usize) -> Vec<b
                 *all &= call.mode != GradMode::On || off[of.id.0];
             }
         }
-        let next: Vec<bool> = called.iter().map(|(seen, all)| *seen && *all).collect();
+        let next: Vec<bool> =
+            called.iter().zip(&used).map(|((seen, all), used)| *seen && *all || *used).collect();
         if next == off {
             break;
         }

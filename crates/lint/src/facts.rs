@@ -303,10 +303,13 @@ pub(crate) struct FunctionFacts<'t, 'a> {
     pub(crate) evaluating: Vec<(&'a str, u32, bool)>,
     /// Forward passes: the model as written, its result, and the position.
     pub(crate) forwards: Vec<(&'a str, NodeId, At)>,
+    /// Calls of functions of the file that return the result of a forward pass, with its graph: the model as
+    /// written here, what is returned, the position, and the function.
+    pub(crate) helped: Vec<(&'a str, NodeId, At, FunctionId)>,
     pub(crate) returned: Returned,
     /// Values of names at the end.
     pub(crate) names: FxHashMap<&'a str, AbstractValue<'a>>,
-    /// What `forward` returns of the models that are made here, by name, if it detaches a part of it.
+    /// What `forward` returns of the models that are made here, by name, if a part of it has no graph.
     pub(crate) detaching: FxHashMap<&'a str, Vec<bool>>,
     /// Whether gradients are on when the function starts, according to its decorators.
     pub(crate) mode: GradMode,
@@ -319,6 +322,7 @@ impl<'t, 'a> FunctionFacts<'t, 'a> {
         self.carried.clear();
         self.written.clear();
         self.forwards.clear();
+        self.helped.clear();
         self.backwards.clear();
     }
 

@@ -1,7 +1,9 @@
 //! Definitions of a file: imports, functions, classes, and how its names are used.
 
 use crate::torch;
-use crate::tree::{Body, Class, Expr, ExprKind, Function, Literal, SourceRange, Stmt, StmtKind, walk};
+use crate::tree::{
+    Body, CallExpr, Class, Expr, ExprKind, Function, Literal, SourceRange, Stmt, StmtKind, walk,
+};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Function of the file; 0 is the module itself.
@@ -22,8 +24,14 @@ pub(crate) struct PythonFile<'t, 'a> {
     pub(crate) functions: Vec<Defined<'t, 'a>>,
     pub(crate) classes: Vec<DefinedClass<'t, 'a>>,
     imports: FxHashMap<&'a str, &'t str>,
+    /// Whether PyTorch or a library on top of it is imported.
+    imports_torch: bool,
     /// Names on which a method is called that only modules have: `model` of `model.eval()`.
     modules: FxHashSet<&'a str>,
+    /// Names on which `eval()` or `train()` is called.
+    switched: FxHashSet<&'a str>,
+    /// Names of models whose parameters are frozen somewhere: `net.requires_grad_(False)`.
+    frozen: FxHashSet<&'a str>,
     /// Whether CUDA is mentioned at all.
     knows_cuda: bool,
     /// Whether `torch.set_grad_enabled(False)` applies to the whole file.
@@ -80,7 +88,10 @@ impl<'t, 'a> PythonFile<'t, 'a> {
             functions: vec![module],
             classes: Vec::new(),
             imports: FxHashMap::default(),
+            imports_torch: false,
             modules: FxHashSet::default(),
+            switched: FxHashSet::default(),
+            frozen: FxHashSet::default(),
             knows_cuda: memchr::memmem::find(source.as_bytes(), b"cuda").is_some(),
             gradients_are_off: false,
             mentioned: FxHashSet::default(),
@@ -102,8 +113,14 @@ impl<'t, 'a> PythonFile<'t, 'a> {
     /// Records imports, and what the expressions of a statement reveal about names.
     fn note(&mut self, stmt: &'t Stmt<'a>) {
         if let StmtKind::Import(imports) = &stmt.kind {
+            const LIBRARIES: &[&str] = &["torch", "lightning", "transformers", "accelerate", "timm"];
+            self.imports_torch |= imports.iter().any(|import| {
+                let first = import.path.split('.').next().unwrap_or("");
+                LIBRARIES.iter().any(|library| first.contains(library))
+            });
             self.imports.extend(imports.iter().map(|import| (import.binds, import.path.as_str())));
         }
+        self.note_frozen(stmt);
         for expr in stmt.expressions() {
             expr.any(&mut |part| {
                 match &part.kind {
@@ -115,6 +132,9 @@ impl<'t, 'a> PythonFile<'t, 'a> {
                             && let Some(key) = key(self.source, base)
                         {
                             self.modules.insert(key);
+                            if matches!(method, "eval" | "train") {
+                                self.switched.insert(key);
+                            }
                         }
                     }
                     _ => {}
@@ -124,10 +144,46 @@ impl<'t, 'a> PythonFile<'t, 'a> {
         }
     }
 
+    /// Records models whose parameters this statement freezes.
+    fn note_frozen(&mut self, stmt: &'t Stmt<'a>) {
+        let source = self.source;
+        let key = |expr: &Expr<'a>| key(source, expr);
+        match &stmt.kind {
+            // `for p in net.parameters(): p.requires_grad = False`
+            StmtKind::For { iter, .. } if freezes(self.text(stmt.range)) => {
+                let of = iter.as_call().and_then(CallExpr::method);
+                let of = of.filter(|(_, method)| matches!(*method, "parameters" | "named_parameters"));
+                self.frozen.extend(of.and_then(|(model, _)| key(model)));
+            }
+            // `net = Net().requires_grad_(False)`
+            StmtKind::Assign { targets, value } if freezes(self.text(value.range)) => {
+                self.frozen.extend(targets.iter().filter_map(key));
+            }
+            // `net.requires_grad_(False)`, `set_requires_grad(net, False)`, `freeze(net)`
+            StmtKind::Expr(expr) => {
+                let Some(call) = expr.as_call() else { return };
+                let name = self.text(call.callee.range).rsplit('.').next().unwrap_or("");
+                let turns_off = call.args.iter().any(|arg| arg.is(Literal::False));
+                // `net.freeze_encoder()` freezes a part.
+                let model = call.method().map(|(base, _)| base);
+                let freezes = name == "freeze" || name.starts_with("freeze") && !call.args.is_empty();
+                if freezes || name.contains("requires_grad") && turns_off {
+                    self.frozen.extend(call.args.iter().chain(model).filter_map(key));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns whether the parameters of a model are frozen somewhere in the file.
+    pub(crate) fn is_frozen(&self, model: &str) -> bool {
+        self.frozen.contains(model)
+    }
+
     fn turns_gradients_off(&self, stmt: &Stmt<'a>) -> bool {
         let StmtKind::Expr(expr) = &stmt.kind else { return false };
         expr.as_call().is_some_and(|call| {
-            let is_off = call.args.first().is_some_and(|arg| arg.is(Literal::False));
+            let is_off = call.argument("mode", 0).is_some_and(|arg| arg.is(Literal::False));
             is_off && self.path(&call.callee).is_some_and(|path| path.ends_with("set_grad_enabled"))
         })
     }
@@ -213,6 +269,15 @@ impl<'t, 'a> PythonFile<'t, 'a> {
         imports.filter(move |(_, path)| path.starts_with('.') || collects && path.contains('.'))
     }
 
+    /// Returns whether the file uses another framework instead of PyTorch.
+    pub(crate) fn is_of_other_framework(&self) -> bool {
+        let imports = |framework: &str| {
+            self.imports.values().any(|path| path.split('.').next().is_some_and(|first| first == framework))
+        };
+        ["mxnet", "tensorflow", "jax", "paddle", "mindspore", "jittor"].into_iter().any(imports)
+            && !self.imports_torch
+    }
+
     /// Iterates over the names under which a module is imported anywhere in the file: `torch`, `th`.
     pub(crate) fn names_of<'n>(&'n self, path: &'n str) -> impl Iterator<Item = &'a str> + 'n {
         self.imports.iter().filter(move |(_, found)| **found == path).map(|(name, _)| *name)
@@ -238,6 +303,11 @@ impl<'t, 'a> PythonFile<'t, 'a> {
     /// Returns whether a name is used as a module somewhere, or is a usual name of one.
     pub(crate) fn is_module_name(&self, key: &str) -> bool {
         self.modules.contains(key) || torch::reads_as_module(key)
+    }
+
+    /// Returns whether `eval()` or `train()` is called on a name somewhere.
+    pub(crate) fn is_switched(&self, key: &str) -> bool {
+        self.switched.contains(key)
     }
 
     pub(crate) fn function_named(&self, name: &str) -> Option<FunctionId> {
@@ -285,6 +355,13 @@ fn key<'a>(source: &'a str, expr: &Expr<'a>) -> Option<&'a str> {
             _ => return None,
         }
     }
+}
+
+/// Returns whether a piece of source sets `requires_grad` to `False`.
+fn freezes(text: &str) -> bool {
+    ["requires_grad = False", "requires_grad=False", "requires_grad_(False)"]
+        .iter()
+        .any(|part| text.contains(part))
 }
 
 fn has_forward(class: &Class<'_>) -> bool {

@@ -79,6 +79,9 @@ pub fn check_module(
     }
     let program = syntax::parse(source.text(), source.is_notebook())?;
     let file = file::PythonFile::new(source.text(), &program.body);
+    if file.is_of_other_framework() {
+        return Ok(ModuleReport::default());
+    }
     let (facts, mut asked, mentioned) = walk::walk(&file, imports);
     let checked = checked::Checked::new(&file, facts, imports);
     let mut found = Vec::new();

@@ -328,6 +328,7 @@ pub(crate) fn gives(method: &str, has_arguments: bool) -> Gives {
         | "isinf" | "any" | "all" | "nonzero" | "get_device" | "is_contiguous" | "element_size"
         | "data_ptr" | "stride" | "type" | "byte" | "eq_" | "round" | "sign" | "floor" | "ceil"
         | "bincount" | "unique" | "storage" | "untyped_storage" | "nelement" | "ndimension" => Gives::Plain,
+        _ if is_count(method) => Gives::Plain,
         _ if !has_arguments && reduces(method) => Gives::Scalar,
         "view" | "reshape" | "squeeze" | "unsqueeze" | "transpose" | "permute" | "t" | "flatten"
         | "expand" | "narrow" | "select" | "view_as" | "swapaxes" | "movedim" | "chunk" | "split"
@@ -347,6 +348,11 @@ pub(crate) fn gives(method: &str, has_arguments: bool) -> Gives {
     }
 }
 
+/// Returns whether an attribute or method of a graph or batch of this name is a number: `data.num_nodes`.
+fn is_count(name: &str) -> bool {
+    name.starts_with("num_") || name.starts_with("number_of_")
+}
+
 /// Returns whether a function or method without further arguments reduces a tensor to one number.
 pub(crate) fn reduces(name: &str) -> bool {
     matches!(name, "mean" | "sum" | "norm" | "prod" | "std" | "var" | "max" | "min" | "median")
@@ -363,6 +369,7 @@ pub(crate) fn attribute(name: &str) -> Gives {
         "data" => Gives::Detached,
         "shape" | "dtype" | "device" | "ndim" | "requires_grad" | "is_cuda" | "grad_fn" | "layout"
         | "is_leaf" | "name" => Gives::Plain,
+        _ if is_count(name) => Gives::Plain,
         "T" | "mT" | "H" | "real" | "imag" => Gives::View,
         "grad" => Gives::Unknown,
         _ => Gives::Derived,

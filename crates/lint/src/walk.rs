@@ -39,6 +39,7 @@ pub(crate) fn walk<'t, 'a>(
         imports,
         facts: RefCell::new(FxHashMap::default()),
         globals: RefCell::default(),
+        detaching: RefCell::default(),
         asked: RefCell::default(),
         mentioned: RefCell::default(),
     };
@@ -70,6 +71,8 @@ struct Known<'w, 't, 'a> {
     facts: RefCell<FxHashMap<FunctionId, Option<FunctionFacts<'t, 'a>>>>,
     /// Names of the module, also while it is being walked through.
     globals: RefCell<FxHashMap<&'a str, AbstractValue<'a>>>,
+    /// What `forward` returns of the models of the module, by name, if a part of it has no graph.
+    detaching: RefCell<FxHashMap<&'a str, Vec<bool>>>,
     /// Imports that are not known, and might make a difference.
     asked: RefCell<Asked>,
     /// Functions for evaluation that are mentioned, by name, and whether gradients are off wherever they are.
@@ -145,6 +148,7 @@ impl<'w, 't, 'a> FunctionWalk<'w, 't, 'a> {
             emptied: Vec::new(),
             evaluating: Vec::new(),
             forwards: Vec::new(),
+            helped: Vec::new(),
             returned: Returned::Unknown,
             names: FxHashMap::default(),
             detaching: FxHashMap::default(),
@@ -185,7 +189,10 @@ impl<'w, 't, 'a> FunctionWalk<'w, 't, 'a> {
         if name == "self" || name == "cls" {
             return AbstractValue::Outer(name);
         }
-        let annotated = annotation.and_then(|of| self.file.path(of));
+        // `Model: nn.Module` is called to make one.
+        let is_class = name.starts_with(|letter: char| letter.is_ascii_uppercase())
+            && name.contains(|letter: char| letter.is_ascii_lowercase());
+        let annotated = annotation.filter(|_| !is_class).and_then(|of| self.file.path(of));
         if let Some(path) = annotated {
             match torch::kind_of_base(&path) {
                 Some(kind) if kind.is_module() => return AbstractValue::Model,

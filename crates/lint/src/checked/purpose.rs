@@ -112,7 +112,19 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
             name,
             "training_step" | "train_step" | "training_step_end" | "on_train_batch_end" | "on_after_backward"
         );
-        by_name || self.is_called_by_step(id, &mut Vec::new())
+        by_name || self.updates_once(id) || self.is_called_by_step(id, &mut Vec::new())
+    }
+
+    /// Returns whether a method is one step of a training loop elsewhere: it resets the gradients, calls
+    /// `backward()` and updates the parameters, each once.
+    fn updates_once(&self, id: FunctionId) -> bool {
+        let calls = |facts: &FunctionFacts<'t, 'a>, method: &str| {
+            facts.calls.iter().any(|call| call.at.in_loop.is_none() && call.method_is(method))
+        };
+        let mut all = self.facts.iter().filter(|facts| facts.id == id);
+        self.file.functions[id.0].class.is_some()
+            && all.any(|facts| facts.loops.is_empty() && calls(facts, "zero_grad") && calls(facts, "step"))
+            && self.steps[id.0]
     }
 
     fn is_called_by_step(&self, id: FunctionId, seen: &mut Vec<FunctionId>) -> bool {
@@ -135,7 +147,9 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
     /// Returns whether a function is a unit test, not an evaluation of a model.
     pub(crate) fn is_test(&self, id: FunctionId) -> bool {
         let text = self.file.text(self.file.functions[id.0].range);
-        let tests = ["import pytest", "import unittest"].iter().any(|word| self.file.source.contains(word));
+        let tests = ["import pytest", "import unittest", "import nose"]
+            .iter()
+            .any(|word| self.file.source.contains(word));
         self.file.name_of(id).starts_with("test") && (tests || text.contains("assert"))
     }
 
@@ -143,7 +157,11 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
     pub(crate) fn evaluates(&self, facts: &FunctionFacts<'t, 'a>, node: NodeId, at: At, store: &str) -> bool {
         let in_module = self.file.class_of(facts.id).is_some_and(|class| class.kind.is_module());
         let over_batches = facts.around(at.in_loop).any(|at| facts.loops[at.0].over_batches);
-        if in_module && !over_batches || self.is_test(facts.id) || self.returns_parts(facts, at) {
+        if in_module && !over_batches
+            || self.is_test(facts.id)
+            || self.returns_parts(facts, at)
+            || self.is_frozen(facts, node)
+        {
             return false;
         }
         if facts.around(at.in_loop).any(|at| facts.has_backward(at)) && !self.reads_evaluation_loop(facts, at)
@@ -156,6 +174,13 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
                 && (over_batches || !torch::reads_as_inference(self.file.name_of(facts.id)))
             || self.is_in_evaluation_mode(facts, node)
             || !self.trains() && self.is_own_model(facts, node) && !self.is_passed_on(facts, store)
+    }
+
+    /// Returns whether a model behind a tensor is frozen: its forward pass may record nothing.
+    fn is_frozen(&self, facts: &FunctionFacts<'t, 'a>, node: NodeId) -> bool {
+        let ancestors = facts.ancestors(node);
+        let mut passes = facts.forwards.iter().filter(|(_, result, _)| ancestors.contains(result));
+        passes.any(|(model, _, _)| self.file.is_frozen(model))
     }
 
     /// Returns whether the innermost loop only counts, over the parts of one input, and a method returns

@@ -53,6 +53,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                 && !reported
                 && is_on_device(checked, facts, kept)
                 && checked.grows(facts, kept)
+                && outlives_step(checked, facts, kept)
                 && !is_collected(checked, facts, kept)
             {
                 let message =
@@ -97,6 +98,19 @@ fn is_on_device(
         .iter()
         .map(|node| facts.node(*node))
         .any(|node| node.on_device && !node.on_host && !node.scalar && !has_graph(node))
+}
+
+/// Returns whether the list is older than the training step that adds to it: one created in each step holds
+/// the tensors of one.
+fn outlives_step(
+    checked: &Checked<'_, '_, '_>,
+    facts: &FunctionFacts<'_, '_>,
+    kept: &KeptValue<'_, '_>,
+) -> bool {
+    let TensorStore::Local { id, .. } = &kept.store else { return true };
+    let made_in = facts.containers[id.0].made_in;
+    let mut since = facts.around(kept.at.in_loop).take_while(|at| Some(*at) != made_in);
+    made_in.is_none() || since.any(|at| facts.has_backward(at) || checked.calls_step(facts, at))
 }
 
 /// Returns whether the list is joined or returned after the loop: then it was collected on purpose, and is

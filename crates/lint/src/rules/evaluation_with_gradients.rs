@@ -5,7 +5,7 @@ use crate::file::FunctionId;
 use crate::rule::{Diagnostic, Rule};
 use crate::severity::RuleSeverity;
 use crate::torch;
-use crate::tree::{StmtKind, walk};
+use crate::tree::{ExprKind, SourceRange, StmtKind, walk};
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM301",
@@ -74,12 +74,16 @@ pub(super) fn passes<'x, 't, 'a>(
     }
     for facts in &checked.facts {
         let mut seen = Vec::new();
-        for (model, node, at) in &facts.forwards {
+        let passes = facts.forwards.iter().map(|(model, node, at)| (model, node, at, None));
+        let helped = facts.helped.iter().map(|(model, node, at, helper)| (model, node, at, Some(*helper)));
+        for (model, node, at, helper) in passes.chain(helped) {
             let batches = facts.around(at.in_loop).find(|at| facts.loops[at.0].over_batches);
             let position = facts.node(*node).range;
             let evaluates = checked.last_mode(facts, model, position.start) == Some(true);
             let part = match batches {
                 Some(batches) => facts.loops[batches.0].range,
+                // A helper outside of such a loop is most likely a part of a larger step.
+                None if helper.is_some() => continue,
                 // From `eval()` to the end of the function.
                 // Whoever calls it decides about gradients.
                 None if matches!(checked.file.name_of(facts.id), "forward" | "__call__") => continue,
@@ -87,8 +91,8 @@ pub(super) fn passes<'x, 't, 'a>(
                     || is_evaluation_step(checked, facts)
                     || only_infers(checked, facts, *node) =>
                 {
-                    crate::tree::SourceRange {
-                        start: position.start,
+                    SourceRange {
+                        start: start_of_evaluation(facts, model, position),
                         end: checked.file.functions[facts.id.0].range.end,
                     }
                 }
@@ -96,6 +100,7 @@ pub(super) fn passes<'x, 't, 'a>(
             };
             let differentiates = facts.backwards.iter().any(|backward| part.contains(backward.range))
                 || uses_gradients(checked, part)
+                || helper.is_some_and(|id| uses_gradients(checked, checked.file.functions[id.0].range))
                 || checked.calls_backward(facts, part);
             if model.is_empty() || differentiates || !checked.records(facts, *at) || seen.contains(&batches) {
                 continue;
@@ -105,9 +110,10 @@ pub(super) fn passes<'x, 't, 'a>(
                 .iter()
                 .any(|backward| backward.nodes.iter().any(|root| facts.comes_from(*root, *node)));
             if is_root
-                || gives_back(facts, *node)
+                || gives_back(checked, facts, *node)
                 || batches.is_none() && is_dropped(checked, facts, *node)
                 || freezes(checked)
+                || checked.file.is_frozen(model)
                 || checked.is_test(facts.id)
             {
                 continue;
@@ -117,6 +123,15 @@ pub(super) fn passes<'x, 't, 'a>(
         }
     }
     found
+}
+
+/// Returns where the evaluation of a pass starts: at the last `eval()` before it, or else with the outermost
+/// loop around it.
+fn start_of_evaluation(facts: &FunctionFacts<'_, '_>, model: &str, pass: SourceRange) -> u32 {
+    let modes = facts.evaluating.iter().filter(|(name, at, _)| *name == model && *at < pass.start);
+    let around = facts.loops.iter().filter(|found| found.range.contains(pass));
+    let outermost = around.map(|found| found.range.start).min();
+    modes.map(|(_, at, _)| *at).max().or(outermost).unwrap_or(pass.start)
 }
 
 /// Returns whether a pass is in a loop of a script that makes the model itself and trains nothing.
@@ -140,33 +155,40 @@ fn is_evaluation_step(checked: &Checked<'_, '_, '_>, facts: &FunctionFacts<'_, '
     is_named && facts.returned == Returned::Plain
 }
 
-/// Returns whether a result is unused: `model(dummy)` as a statement, a trial run.
+/// Returns whether a result is unused: `model(dummy)` or `_ = model(dummy)`, a trial run.
 fn is_dropped(checked: &Checked<'_, '_, '_>, facts: &FunctionFacts<'_, '_>, node: NodeId) -> bool {
     let range = facts.node(node).range;
     let mut dropped = false;
     walk(checked.file.body_of(facts.id), &mut |stmt| {
-        dropped |= matches!(stmt.kind, StmtKind::Expr(_)) && stmt.range == range
+        dropped |= match &stmt.kind {
+            StmtKind::Expr(_) => stmt.range == range,
+            StmtKind::Assign { targets, value } => {
+                value.range == range
+                    && targets.iter().all(|target| matches!(target.kind, ExprKind::Name("_")))
+            }
+            _ => false,
+        }
     });
     dropped
 }
 
 /// Returns whether a caller gets the result with its graph, and may differentiate it.
-fn gives_back(facts: &FunctionFacts<'_, '_>, node: NodeId) -> bool {
-    fn has_graph(returned: &Returned) -> bool {
+fn gives_back(checked: &Checked<'_, '_, '_>, facts: &FunctionFacts<'_, '_>, node: NodeId) -> bool {
+    fn has_graph(returned: &Returned, is_unknown: &dyn Fn() -> bool) -> bool {
         match returned {
             Returned::Tensor { graph, .. } => *graph != HasGraph::No,
-            Returned::Tuple(items) => items.iter().any(has_graph),
-            Returned::Unknown => true,
+            Returned::Tuple(items) => items.iter().any(|item| has_graph(item, is_unknown)),
+            Returned::Unknown => is_unknown(),
             Returned::Plain | Returned::Model => false,
         }
     }
     let in_loop =
         facts.loops.iter().any(|found| found.over_batches && found.range.contains(facts.node(node).range));
-    !in_loop && has_graph(&facts.returned)
+    !in_loop && has_graph(&facts.returned, &|| checked.escapes(facts, node))
 }
 
 /// Returns whether the text of a loop contains something that only makes sense with gradients on.
-fn uses_gradients(checked: &Checked<'_, '_, '_>, range: crate::tree::SourceRange) -> bool {
+fn uses_gradients(checked: &Checked<'_, '_, '_>, range: SourceRange) -> bool {
     const WORDS: &[&str] = &[
         "backward",
         "autograd.grad",
@@ -177,6 +199,8 @@ fn uses_gradients(checked: &Checked<'_, '_, '_>, range: crate::tree::SourceRange
         "optimizer",
         "optim.",
         "attack",
+        "adversary",
+        ".perturb(",
         "enable_grad",
         "jacobian",
         "vjp",
@@ -223,7 +247,7 @@ pub(super) fn decorate(checked: &Checked<'_, '_, '_>, facts: &FunctionFacts<'_, 
     }
     let torch = checked.file.name_for("torch", facts.id)?;
     let start = function.starts;
-    let before = checked.file.text(crate::tree::SourceRange { start: 0, end: start.start });
+    let before = checked.file.text(SourceRange { start: 0, end: start.start });
     let indent: String = before.rsplit('\n').next().unwrap_or("").to_owned();
     if !indent.chars().all(char::is_whitespace) {
         return None;

@@ -42,6 +42,9 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                 continue;
             }
             let Some(inner) = state.at.in_loop else { continue };
+            if runs_layers(facts, state) {
+                continue;
+            }
             if facts.node(state.node).graph != HasGraph::Yes || !checked.records(facts, state.at) {
                 continue;
             }
@@ -90,6 +93,17 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             );
         }
     }
+}
+
+/// Matches `for layer in layers: x = layer(x)`, which is one forward pass.
+fn runs_layers(facts: &FunctionFacts<'_, '_>, state: &Carried<'_, '_>) -> bool {
+    let targets = state.at.in_loop.map(|at| &facts.loops[at.0].targets);
+    let ancestors = facts.ancestors(state.node);
+    let mut passes = facts
+        .forwards
+        .iter()
+        .filter(|(_, pass, at)| at.in_loop == state.at.in_loop && ancestors.contains(pass));
+    passes.any(|(model, ..)| targets.is_some_and(|targets| targets.contains(model)))
 }
 
 /// Returns whether a state is carried through a generation or an evaluation, after which `backward()` is

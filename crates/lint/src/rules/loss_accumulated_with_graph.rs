@@ -33,7 +33,10 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
     for facts in &checked.facts {
         for sum in sums(facts) {
             let is_step = match sum.at.in_loop {
-                Some(inner) => facts.around(Some(inner)).any(|at| checked.is_step_loop(facts, at)),
+                // One that starts again in every step is the sum of a single step.
+                Some(inner) => facts.around(Some(inner)).any(|at| {
+                    checked.is_step_loop(facts, at) && !checked.is_emptied(facts, sum.name, Some(at))
+                }),
                 None => checked.is_step_function(facts.id),
             };
             if !is_step || checked.is_emptied(facts, sum.name, sum.at.in_loop) {
@@ -127,5 +130,14 @@ fn graph_outcome<'t, 'a>(
     let roots = || facts.backwards.iter().flat_map(|backward| &backward.nodes);
     // A sum in a callee is known here by the part that it is given.
     let is_root = !sum.elsewhere && roots().any(|root| facts.comes_from(*root, sum.node));
-    if is_root { GraphOutcome::Consumed } else { checked.graph_outcome(facts, sum.node, None, sum.at) }
+    if is_root {
+        return GraphOutcome::Consumed;
+    }
+    match checked.graph_outcome(facts, sum.node, None, sum.at) {
+        // The parts of one forward pass before the loop: its activations exist once.
+        GraphOutcome::Retained | GraphOutcome::Kept if !checked.is_new(facts, sum.at, sum.node) => {
+            GraphOutcome::Unknown
+        }
+        graph_outcome => graph_outcome,
+    }
 }

@@ -1,7 +1,9 @@
 //! Calls of models, of PyTorch, of methods, and of functions of the file.
 
 use super::FunctionWalk;
-use crate::facts::{AbstractValue, BackwardCall, CallFact, GradMode, HasGraph, NodeId, TensorOrigin};
+use crate::facts::{
+    AbstractValue, BackwardCall, CallFact, GradMode, HasGraph, LocalCall, NodeId, TensorOrigin,
+};
 use crate::file::is_true;
 use crate::torch::{self, Makes};
 use crate::tree::{CallExpr, Expr, ExprKind, Literal};
@@ -32,6 +34,7 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
         if let ExprKind::Name(name) = &call.callee.kind {
             self.mention(name);
         }
+        self.note_wrapped(call, &args);
         let all: Vec<AbstractValue<'a>> = args.iter().chain(&keywords).cloned().collect();
         if let Some(value) = self.backward(expr, call, path.as_deref(), &receiver, &all) {
             return value;
@@ -69,6 +72,21 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
                 checkpoint.unwrap_or(AbstractValue::Unknown)
             }
             value => value,
+        }
+    }
+
+    /// Handles `torch.no_grad()(evaluate)`: what it returns calls the function without gradients.
+    fn note_wrapped(&mut self, call: &CallExpr<'a>, args: &[AbstractValue<'a>]) {
+        let manager = call.callee.as_call().and_then(|manager| self.file.path(&manager.callee));
+        if manager.and_then(|path| torch::grad_mode(&path)) != Some(false) {
+            return;
+        }
+        for arg in args {
+            if let AbstractValue::Function(callee) = arg {
+                let in_loop = self.at.in_loop;
+                let call = LocalCall { callee: *callee, mode: GradMode::Off, in_loop, range: None };
+                self.facts.local_calls.push(call);
+            }
         }
     }
 
@@ -119,7 +137,9 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
         args: &[AbstractValue<'a>],
         all: &[AbstractValue<'a>],
     ) -> AbstractValue<'a> {
-        if path.ends_with("set_grad_enabled") && call.args.first().is_some_and(|arg| arg.is(Literal::False)) {
+        if path.ends_with("set_grad_enabled")
+            && call.argument("mode", 0).is_some_and(|arg| arg.is(Literal::False))
+        {
             self.at.mode = GradMode::Off;
         }
         let parts: Vec<NodeId> = all.iter().flat_map(|value| self.tensors(value)).collect();
@@ -202,6 +222,13 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             self.facts.nodes[node.0].scalar = true;
             return AbstractValue::Tensor(node);
         }
+        // `scaler.scale(loss)` of mixed precision.
+        if name.ends_with("scaler.scale") {
+            let scalar = parts.iter().all(|part| self.facts.node(*part).scalar);
+            let node = self.derive(parts, expr.range);
+            self.facts.nodes[node.0].scalar = scalar;
+            return AbstractValue::Tensor(node);
+        }
         AbstractValue::Unknown
     }
 
@@ -216,7 +243,8 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
         let parts: Vec<NodeId> = all.iter().flat_map(|value| self.tensors(value)).collect();
         Some(match name {
             "float" | "int" | "str" | "len" | "print" | "bool" | "repr" | "round" | "isinstance" | "type"
-            | "hasattr" | "format" | "id" | "any" | "all" | "range" | "super" => AbstractValue::Plain,
+            | "hasattr" | "format" | "id" | "any" | "all" | "range" => AbstractValue::Plain,
+            "super" => AbstractValue::Unknown,
             "list" | "dict" | "set" | "tuple" | "sorted" | "reversed" | "zip" | "map" | "filter"
             | "enumerate" | "iter" | "deque" | "defaultdict" => {
                 if let (Some(AbstractValue::Parameters), "list" | "tuple" | "iter") = (args.first(), name) {
@@ -317,6 +345,8 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
         }
         let parts: Vec<NodeId> = all.iter().flat_map(|value| self.tensors(value)).collect();
         let graph = match self.at.mode {
+            // What makes something of text may return text.
+            GradMode::On if expr.as_call().is_some_and(takes_text) => HasGraph::Unknown,
             GradMode::On => HasGraph::Yes,
             GradMode::Off => HasGraph::No,
             GradMode::Unknown => HasGraph::Unknown,
@@ -327,7 +357,9 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
         (made.on_host, made.freed, made.on_device) = (false, false, on_device);
         let name = self.file.key(model).unwrap_or("");
         self.facts.forwards.push((name, node, self.at));
-        let Some(detached) = self.facts.detaching.get(name).cloned() else {
+        let is_global = || !self.names.contains_key(name);
+        let of_module = || self.known.detaching.borrow().get(name).filter(|_| is_global()).cloned();
+        let Some(detached) = self.facts.detaching.get(name).cloned().or_else(of_module) else {
             return AbstractValue::Tensor(node);
         };
         let items = detached.into_iter().map(|is_detached| {
@@ -350,4 +382,17 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             }
         }
     }
+}
+
+/// Returns whether all arguments of a call are text: `model("\n".join(lines))`.
+fn takes_text(call: &CallExpr<'_>) -> bool {
+    fn is_text(expr: &Expr<'_>) -> bool {
+        match &expr.kind {
+            ExprKind::Literal(Literal::Text(_)) | ExprKind::Format(_) => true,
+            ExprKind::Binary(_, sides) => sides.iter().any(is_text),
+            ExprKind::Call(call) => call.method().is_some_and(|(base, _)| is_text(base)),
+            _ => false,
+        }
+    }
+    !call.args.is_empty() && call.args.iter().all(is_text)
 }

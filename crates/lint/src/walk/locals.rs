@@ -38,7 +38,40 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             return AbstractValue::Generator(callee);
         }
         let Some(summary) = self.known.summary(callee) else { return AbstractValue::Unknown };
-        self.apply(expr, call, &summary, skip, (args, all), KeptBy::Function(callee))
+        let value = self.apply(expr, call, &summary, skip, (args, all), KeptBy::Function(callee));
+        self.note_helped(call, callee, skip, &value);
+        value
+    }
+
+    /// Records a call of a function that runs a model and returns the result with its graph.
+    fn note_helped(
+        &mut self,
+        call: &'t CallExpr<'a>,
+        callee: FunctionId,
+        skip: usize,
+        value: &AbstractValue<'a>,
+    ) {
+        let mut results = self.tensors(value).into_iter();
+        let Some(result) = results.find(|node| self.facts.node(*node).graph == HasGraph::Yes) else { return };
+        let Some(function) = self.file.functions[callee.0].function else { return };
+        let models: Vec<&'a str> = {
+            let known = self.known.facts.borrow();
+            let Some(facts) = known.get(&callee).and_then(Option::as_ref) else { return };
+            let passes = facts.forwards.iter().filter(|(_, _, at)| at.mode == GradMode::On);
+            let helped = facts.helped.iter().filter(|(_, _, at, _)| at.mode == GradMode::On);
+            passes.map(|(model, ..)| *model).chain(helped.map(|(model, ..)| *model)).collect()
+        };
+        let is_own = call.method().is_some_and(|(base, _)| self.file.key(base) == Some("self"));
+        let argument = |model: &&'a str| {
+            if is_own && model.starts_with("self.") {
+                return Some(*model);
+            }
+            let place = function.parameters.iter().position(|of| of.name == *model)?;
+            self.file.key(call.argument(model, place.checked_sub(skip)?)?)
+        };
+        let model = models.iter().find_map(argument);
+        let at = self.at;
+        self.facts.helped.extend(model.map(|model| (model, result, at, callee)));
     }
 
     /// Returns what an import of the project means, or notes that it is asked for.

@@ -40,6 +40,9 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
         for (place, name) in names.iter().enumerate() {
             let value = if source.counter_first && place == 0 {
                 AbstractValue::Counter
+            } else if self.file.is_switched(name) && !source.batches {
+                // `for model in models`, where `models` is an argument.
+                AbstractValue::Model
             } else if !source.tensors.is_empty() {
                 AbstractValue::Tensor(self.derive(source.tensors.clone(), target.range))
             } else if source.batches {

@@ -29,10 +29,7 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
                 if matches!(method, "eval" | "train")
                     && let Some(key) = self.file.key(base)
                 {
-                    // `model.train(False)` is `eval()`.
-                    let evaluates =
-                        method == "eval" || call.args.first().is_some_and(|arg| arg.is(Literal::False));
-                    self.facts.evaluating.push((key, expr.range.start, evaluates));
+                    self.note_mode(key, expr, call, method);
                 }
                 let known = self.method_of_model(expr, base, method, receiver, all);
                 known.or_else(|| {
@@ -56,6 +53,8 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
                 }
                 Some(AbstractValue::Plain)
             }
+            // Numbers and arrays give numbers and arrays.
+            AbstractValue::Plain => Some(AbstractValue::Plain),
             AbstractValue::Gradient
             | AbstractValue::StateDict
             | AbstractValue::StateCopy
@@ -86,10 +85,27 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             }
             AbstractValue::Outer("self") => {
                 let class = self.class_id()?;
+                let is_module = self.file.classes[class.0].kind.is_module();
+                if is_module && matches!(method, "eval" | "train") {
+                    self.note_mode("self", expr, call, method);
+                }
                 self.file.method(class, method).map(|function| self.local(expr, call, function, 1, args, all))
+            }
+            // Whatever it is, these give numbers.
+            AbstractValue::Unknown
+                if matches!(method, "item" | "tolist" | "numel" | "dim" | "size" | "numpy") =>
+            {
+                Some(AbstractValue::Plain)
             }
             _ => None,
         }
+    }
+
+    /// Records `model.eval()` or `model.train()`.
+    fn note_mode(&mut self, model: &'a str, expr: &Expr<'a>, call: &CallExpr<'a>, method: &str) {
+        // `model.train(False)` is `eval()`.
+        let evaluates = method == "eval" || call.args.first().is_some_and(|arg| arg.is(Literal::False));
+        self.facts.evaluating.push((model, expr.range.start, evaluates));
     }
 
     /// Handles a method of a tensor.
@@ -225,6 +241,10 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             "append" | "appendleft" | "add" | "put" | "put_nowait" | "extend" | "insert" => {
                 let key = key?;
                 let place = usize::from(method == "insert");
+                // `neighbors.insert(source, target)` is not that of a list.
+                if place == 1 && matches!(args.first(), Some(AbstractValue::Tensor(_))) {
+                    return None;
+                }
                 let value = args.get(place)?.clone();
                 let outer = match owner {
                     Some(owner) if !std::ptr::eq(owner, base) => self.eval(owner),

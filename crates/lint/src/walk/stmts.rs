@@ -5,6 +5,7 @@ use crate::facts::{
     AbstractValue, At, Carried, Carry, ContainerId, GradMode, HasGraph, KeptValue, Loop, NodeId, Returned,
     TensorNode, TensorOrigin, TensorStore, TensorWrite,
 };
+use crate::file::FunctionId;
 use crate::summary::DefinitionKind;
 use crate::tree::{Body, Expr, ExprKind, Handler, SourceRange, Stmt, StmtKind};
 use rustc_hash::FxHashMap;
@@ -244,6 +245,10 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
                         at,
                     });
                 }
+                let may_be_model = value == AbstractValue::Unknown && self.file.is_module_name(key);
+                if may_be_model {
+                    self.note_mode_of(key, value_expr);
+                }
                 if matches!(value, AbstractValue::Model) {
                     self.note_mode_of(key, value_expr);
                     self.note_detached(key, value_expr);
@@ -291,8 +296,12 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
                 },
             };
             if let Returned::Tuple(items) = returned {
-                let detached: Vec<bool> = items.iter().map(Returned::is_detached).collect();
+                let has_none = |item: &Returned| item.is_detached() || *item == Returned::Plain;
+                let detached: Vec<bool> = items.iter().map(has_none).collect();
                 if detached.contains(&true) {
+                    if self.facts.id == FunctionId::MODULE {
+                        self.known.detaching.borrow_mut().insert(key, detached.clone());
+                    }
                     self.facts.detaching.insert(key, detached);
                 }
             }

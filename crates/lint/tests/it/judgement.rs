@@ -1132,3 +1132,453 @@ torch.cuda.empty_cache()
         NOTHING,
     );
 }
+
+#[test]
+fn gradients_may_be_turned_off_by_keyword() {
+    judge(
+        "
+def evaluate(model, loader):
+    torch.set_grad_enabled(mode=False)
+    model.eval()
+    results = []
+    for x, y in loader:
+        results.append(model(x))
+    return results
+",
+        NOTHING,
+    );
+}
+
+#[test]
+fn outputs_of_a_frozen_model_may_have_no_graph() {
+    for freeze in [
+        "for p in net.parameters():\n    p.requires_grad = False",
+        "for name, p in net.named_parameters():\n    p.requires_grad_(False)",
+        "net.requires_grad_(False)",
+        "net = Net().requires_grad_(False)",
+        "freeze(net)",
+        "set_requires_grad(net, False)",
+    ] {
+        judge(&format!("{freeze}\nnet.eval()\nfor x in loader:\n    features.append(net(x))\n"), NOTHING);
+    }
+    // Another model is frozen.
+    judge(
+        "
+teacher.requires_grad_(False)
+net.eval()
+for x in loader:
+    features.append(net(x))
+",
+        &["4 high outputs-kept-with-graph"],
+    );
+}
+
+#[test]
+fn a_model_of_text_may_return_text() {
+    judge(
+        "
+def test_exported(path, inputs):
+    module = torch.jit.load(path)
+    context = []
+    for text in inputs:
+        context.append(text)
+        context.append(module('\\n'.join(context)))
+",
+        NOTHING,
+    );
+}
+
+#[test]
+fn a_sum_over_parts_of_one_forward_pass_holds_that_pass_once() {
+    judge(
+        "
+def update(network, minibatches):
+    total = 0
+    logits = network(torch.cat([x for x, y in minibatches]))
+    for i, (x, y) in enumerate(minibatches):
+        loss = F.cross_entropy(logits[i], y)
+        total += loss
+        grads = torch.autograd.grad(loss, network.parameters(), retain_graph=True)
+    return total.item()
+",
+        NOTHING,
+    );
+}
+
+#[test]
+fn a_sum_that_starts_again_in_every_step_does_not_grow() {
+    judge(
+        "
+for x, y in loader:
+    out = model(x)
+    loss, distance = 0, 0
+    for i in range(10):
+        part = F.nll_loss(out[i], y)
+        loss += part
+        distance += 2 * (1 - 2 * part)
+    print(distance.item())
+    loss.backward()
+",
+        NOTHING,
+    );
+}
+
+#[test]
+fn a_list_of_one_step_holds_the_tensors_of_one_step() {
+    judge(
+        "
+def train(model, dataloaders, epochs, optimizer):
+    batches_iterator = zip(*dataloaders)
+    for epoch in range(epochs):
+        batches = [data for data in next(batches_iterator)]
+        x = torch.cat([data[0].cuda() for data in batches])
+        optimizer.zero_grad()
+        model(x).mean().backward()
+        optimizer.step()
+",
+        NOTHING,
+    );
+}
+
+#[test]
+fn an_adversary_needs_gradients_in_evaluation() {
+    judge(
+        "
+def evaluate(model, loader, adversary):
+    model.eval()
+    for x, y in loader:
+        clean = model(x).argmax(1)
+        changed = model(adversary.perturb(x, y)).argmax(1)
+        print((clean == changed).sum().item())
+",
+        NOTHING,
+    );
+}
+
+#[test]
+fn a_trial_run_is_not_an_evaluation() {
+    judge("\ndef count(model, x):\n    model.eval()\n    _ = model(x)\n    return len(x)\n", NOTHING);
+}
+
+#[test]
+fn an_evaluation_returns_only_numbers() {
+    // A list that the output does not reach.
+    judge(
+        "
+def evaluate(policy, env, episodes):
+    policy.eval()
+    returns = []
+    while len(returns) < episodes:
+        action = policy(env.obs).argmax().item()
+        obs, reward = env.step(action)
+        returns.append(reward)
+    return returns
+",
+        &["5 medium eval-mistaken-for-no-grad"],
+    );
+    judge(
+        "
+def embed(texts, tokenizer, model):
+    model.eval()
+    vectors = []
+    for text in texts:
+        out = model(**tokenizer(text))
+        vectors.extend(out.last_hidden_state[:, 0].detach().cpu().numpy())
+    return vectors
+",
+        &["5 medium eval-mistaken-for-no-grad"],
+    );
+    judge(
+        "
+def predict(model, image):
+    model.eval()
+    out = model(image[None].cuda())
+    return out.argmax(1).cpu().numpy()
+",
+        &["3 medium eval-mistaken-for-no-grad"],
+    );
+    for escapes in [
+        "    return wrap(out)",
+        "    box = Box()\n    box.put(out)\n    return box",
+        "    fill(results, out)\n    return results",
+        "    results['out'] = out\n    return results",
+        "    self.out = out\n    return results",
+        "    parts = [part for part in out]\n    return wrap(parts)",
+    ] {
+        judge(&format!("def embed(self, net, x):\n    net.eval()\n    out = net(x)\n{escapes}\n"), NOTHING);
+    }
+}
+
+#[test]
+fn an_input_that_requires_gradients_may_be_set_before_the_pass() {
+    judge(
+        "
+def residuals(net, points):
+    net.eval()
+    found = []
+    for p in points:
+        p = p.cuda().requires_grad_(True)
+        found.append(derivative(net(p), p).detach().cpu())
+    return found
+",
+        NOTHING,
+    );
+}
+
+#[test]
+fn the_mode_of_an_imported_model_is_known_from_its_assignment() {
+    judge(
+        "
+from models import Encoder
+def main(image):
+    encoder = Encoder(256).eval()
+    encoder = encoder.cuda()
+    feature = encoder(image)
+    print(feature.argmax(1).cpu().numpy())
+",
+        &["5 medium eval-mistaken-for-no-grad"],
+    );
+}
+
+#[test]
+fn a_module_can_put_itself_into_evaluation_mode() {
+    judge(
+        "
+class Net(nn.Module):
+    def embed_all(self, loader):
+        self.eval()
+        found = []
+        for x in loader:
+            found.append(self(x.cuda()))
+        return torch.cat(found).detach().cpu()
+",
+        &["6 high outputs-kept-with-graph", "6 medium eval-mistaken-for-no-grad"],
+    );
+}
+
+#[test]
+fn a_class_that_is_given_is_no_model() {
+    judge(
+        "
+def evaluate(Model: nn.Module, env, steps):
+    model = Model(env).cuda()
+    model.eval()
+    for _ in range(steps):
+        action = model(env.obs).argmax(1).item()
+        env.step(action)
+",
+        &["5 medium eval-mistaken-for-no-grad"],
+    );
+}
+
+#[test]
+fn a_scaled_loss_is_the_loss() {
+    judge(
+        "
+for epoch in range(100):
+    total = 0
+    for x, y in loader:
+        loss = F.mse_loss(model(x), y)
+        scaler.scale(loss).backward()
+        total += loss
+",
+        &["6 low loss-accumulated-with-graph"],
+    );
+}
+
+#[test]
+fn a_forward_pass_in_a_helper_is_a_part_of_the_evaluation() {
+    judge(
+        "
+def run(model, batch):
+    x, y = batch
+    out = model(x)
+    return out, F.cross_entropy(out, y)
+def evaluate(net, loader):
+    net.eval()
+    total = 0
+    for batch in loader:
+        out, loss = run(net, batch)
+        total += loss.item()
+    return total
+",
+        &["9 medium eval-mistaken-for-no-grad"],
+    );
+    // Whoever calls it without gradients, or differentiates in it, is right.
+    judge(
+        "
+def run(model, batch):
+    x = batch[0].requires_grad_()
+    return force(model(x), x).mean()
+def evaluate(net, loader):
+    net.eval()
+    for batch in loader:
+        print(run(net, batch).item())
+@torch.no_grad()
+def predict(net, loader):
+    net.eval()
+    for batch in loader:
+        print(run(net, batch).item())
+",
+        NOTHING,
+    );
+}
+
+#[test]
+fn a_method_that_updates_once_is_a_step() {
+    judge(
+        "
+class Agent:
+    def __init__(self, model, optimizer):
+        self.model, self.optimizer = model, optimizer
+        self.errors = []
+    def learn(self, x, y):
+        out = self.model(x)
+        loss = F.smooth_l1_loss(out, y)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        self.errors.append((out - y).abs().mean())
+",
+        &["11 high metric-kept-with-graph"],
+    );
+}
+
+#[test]
+fn what_only_an_evaluation_without_gradients_calls_has_none() {
+    let program = "import torch\ndef evaluate(model, loader):\n    return outputs(model, loader)\n\
+                   def outputs(model, loader):\n    model.eval()\n    found = []\n    \
+                   for x in loader:\n        found.append(model(x))\n    return found\n";
+    let source = PythonSource::python(program.as_bytes());
+    let check =
+        |imports: &lint::Imports| lint::check_module(&source, RULES, imports).expect("Python").found.len();
+    let mut imports = lint::Imports::default();
+    assert_ne!(check(&imports), 0);
+    imports.insert_without_gradients("evaluate");
+    assert_eq!(check(&imports), 0);
+}
+
+#[test]
+fn a_function_can_be_wrapped_without_gradients() {
+    let program = "
+def outputs(model, loader):
+    model.eval()
+    return [model(x.cuda()) for x in loader]
+";
+    judge(&format!("{program}predict = torch.inference_mode()(outputs)"), NOTHING);
+    judge(
+        &format!("{program}predict = torch.no_grad()(outputs)\noutputs(model, loader)"),
+        &["3 high outputs-kept-with-graph", "3 medium eval-mistaken-for-no-grad"],
+    );
+}
+
+#[test]
+fn models_of_an_ensemble_are_models() {
+    judge(
+        "
+def ensemble(members, loader):
+    results = []
+    for m in members:
+        m.eval()
+        for x in loader:
+            results.append(m(x.cuda()).softmax(1))
+    return torch.stack(results).mean(0)
+",
+        &["6 medium eval-mistaken-for-no-grad", "6 high outputs-kept-with-graph"],
+    );
+}
+
+#[test]
+fn counts_of_a_graph_are_numbers() {
+    judge(
+        "
+for graph, y in loader:
+    graph = graph.to('cuda')
+    loss = F.mse_loss(model(graph), y)
+    loss.backward()
+    edges = graph.num_edges()
+    sizes.append(graph.num_nodes)
+    speeds.append(edges / 2)
+",
+        NOTHING,
+    );
+}
+
+#[test]
+fn only_lists_insert_at_a_number() {
+    judge(
+        "
+neighbors = Neighbors(100)
+for batch in train_loader:
+    batch = batch.to('cuda')
+    model(batch).mean().backward()
+    neighbors.insert(batch.src, batch.dst)
+",
+        NOTHING,
+    );
+}
+
+#[test]
+fn other_frameworks_are_not_checked() {
+    let program = "from mxnet import gluon\n\ndef eval_net(net, loader, criterion):\n    total = 0\n    \
+                   for x, y in loader:\n        total += criterion(net(x), y).sum().asscalar()\n\
+                   def train(loss):\n    loss.backward()\n";
+    assert_eq!(findings(program), NOTHING);
+    assert_eq!(findings(&program.replace("mxnet", "tensorflow")), NOTHING);
+    assert_ne!(findings(&program.replace("mxnet", "torch")), NOTHING);
+}
+
+#[test]
+fn a_unit_test_for_nose_is_no_evaluation() {
+    judge(
+        "
+import nose
+def test_models(x):
+    for name in names():
+        model = create(name)
+        model.eval()
+        y = model(x)
+",
+        NOTHING,
+    );
+}
+
+#[test]
+fn numbers_among_the_outputs_have_no_graph() {
+    judge(
+        "
+class Net(nn.Module):
+    def forward(self, x):
+        out, batch = pool(x)
+        ratio = out.size(0) / x.size(0)
+        return self.fc(x), ratio
+model = Net()
+def test(loader):
+    total, outputs = 0, []
+    model.eval()
+    for x, y in loader:
+        out, ratio = model(x)
+        total += ratio
+        outputs.append(out)
+    return total
+test(loader)
+",
+        &["11 medium eval-mistaken-for-no-grad", "13 high outputs-kept-with-graph"],
+    );
+}
+
+#[test]
+fn running_layers_is_one_forward_pass() {
+    judge(
+        "
+def predict(layers, x):
+    for label in range(10):
+        h = x[label]
+        for layer in layers:
+            layer.eval()
+            h = layer(h)
+        print(h.argmax(1).tolist())
+",
+        &["6 medium eval-mistaken-for-no-grad"],
+    );
+}
