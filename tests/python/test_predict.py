@@ -435,3 +435,23 @@ def test_nothing_is_left_behind(predict: Predict) -> None:
     while any(alive(pid) for pid in [found[1], *family]):
         assert time.monotonic() < deadline, "processes of the run are still there"
         time.sleep(0.2)
+
+
+def test_a_program_that_records_its_own_history_may_checkpoint(predict):
+    """PyTorch then reads stacks at frees; checkpointing ends its recomputation with an exception."""
+    answer = predict.answer(
+        """
+        import torch
+        from torch.utils.checkpoint import checkpoint
+        torch.cuda.memory._record_memory_history(max_entries=10000)
+        block = lambda: torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 64), torch.nn.Dropout(0.1))
+        model = torch.nn.ModuleList(block() for _ in range(3)).cuda()
+        for _ in range(3):
+            x = torch.randn(8, 64, device="cuda")
+            for part in model:
+                x = x + checkpoint(part, x, use_reentrant=False)
+            x.sum().backward()
+        """,
+        "--once",
+    )
+    assert answer["fits"]

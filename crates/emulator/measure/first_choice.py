@@ -57,6 +57,10 @@ class Cudnn:
 
     def first_engine(self, shape: Shape, step: str) -> int:
         """Index of the engine that the heuristics list first."""
+        return self.first_choice(shape, step, with_workspace=False)[0]
+
+    def first_choice(self, shape: Shape, step: str, *, with_workspace: bool) -> tuple[int, int]:
+        """The same, with the bytes of its workspace."""
         images, inputs, outputs, side, size, padding = shape
         result = side + 2 * padding - size + 1
         descriptor, attribute = PASSES[step]
@@ -93,8 +97,14 @@ class Cudnn:
             heuristics = new(4)
             self._set(heuristics, 200, 8, [0], ctypes.c_int)
             self._set(heuristics, 201, 15, [self._finalized(graph)], ctypes.c_void_p)
-            engine = self._get(self._finalized(heuristics), 202, new(3))
-            return self._number(self._get(engine, 300, new(2)), 1301)
+            configuration = self._get(self._finalized(heuristics), 202, new(3))
+            engine = self._number(self._get(configuration, 300, new(2)), 1301)
+            if not with_workspace:
+                return engine, 0
+            plan = new(5)
+            self._set(plan, 400, 0, [self.handle], ctypes.c_void_p)
+            self._set(plan, 401, 15, [configuration], ctypes.c_void_p)
+            return engine, self._number(self._finalized(plan), 402)
 
     def _descriptor(self, stack: contextlib.ExitStack, kind: int) -> ctypes.c_void_p:
         descriptor = ctypes.c_void_p()
@@ -183,18 +193,19 @@ def fit(folder: pathlib.Path, output: pathlib.Path) -> None:
         wrong = sum(guess not in (0, engine) for guess, engine in pairs)
         print(f"{step}: of {len(pairs)} convolutions left out, {right} right, {missed} missed, {wrong} wrong")
         tree = new().fit(values, engines)
-        lines += [step, *_lines(tree.tree_, tree.classes_, 0)]
+        lines += [step, *written(tree.tree_, tree.classes_, FEATURES)]
     output.write_text("\n".join(lines) + "\n")
 
 
-def _lines(tree: Any, classes: Any, node: int) -> list[str]:
+def written(tree: Any, classes: Any, names: list[str], node: int = 0) -> list[str]:
+    """The lines of a tree."""
     left, right = tree.children_left[node], tree.children_right[node]
     if left == right:
         return [str(classes[tree.value[node][0].argmax()])]
-    answers = _lines(tree, classes, left), _lines(tree, classes, right)
+    answers = written(tree, classes, names, left), written(tree, classes, names, right)
     if answers[0] == answers[1] and len(answers[0]) == 1:
         return answers[0]
-    return [f"{FEATURES[tree.feature[node]]} {int(tree.threshold[node])}", *answers[0], *answers[1]]
+    return [f"{names[tree.feature[node]]} {int(tree.threshold[node])}", *answers[0], *answers[1]]
 
 
 def main() -> None:

@@ -43,6 +43,7 @@ def _record(settings: Settings, library: ctypes.CDLL | None) -> None:
         settings.note("device", _why_no_gpu())
     # Values are computed in the middle of the program's own operators.
     chosen.has_own_frames |= library is not None
+    chosen.can_read_stacks_at_frees &= library is None
     RecordedProcess(settings, library, chosen).recorder.install()
 
 

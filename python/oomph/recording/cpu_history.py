@@ -31,6 +31,7 @@ def _nothing() -> None:
 class CpuHistory:
     kind = "cpu"
     has_own_frames = False
+    can_read_stacks_at_frees = False
     has_live_stacks = True
 
     def __init__(self, max_events: int) -> None:

@@ -52,6 +52,7 @@ class CudaHistory:
         self.mark: Callable[[str], None] = getattr(torch._C, "_cuda_setMemoryMetadata", _not_there)
         self.marked: Callable[[], str] = getattr(torch._C, "_cuda_getMemoryMetadata", str)
         self.has_own_frames = False
+        self.can_read_stacks_at_frees = True
         self._pytorchs: _Functions | None = None
         self._record_memory_history: Callable[..., Any] = _not_there
         self._empty_cache: Callable[..., Any] = _not_there
@@ -168,6 +169,8 @@ class CudaHistory:
         more = {"enabled": "all", "max_entries": max(self.max_events, asked["max_entries"]), "clear_history": False}
         if asked["context"] is None:
             more |= {"context": _WITH_STACKS, "stacks": "python"}
+        elif asked["context"] == "all" and not self.can_read_stacks_at_frees:
+            more["context"] = _WITH_STACKS
         return record(**{name: more.get(name, value) for name, value in asked.items()})
 
     def snapshot(self) -> dict[str, Any]:

@@ -29,6 +29,9 @@ class History(Protocol):
     """The most that are kept."""
     has_own_frames: bool
     """Whether our own code is in recorded stacks, between an operator and the line that calls it."""
+    can_read_stacks_at_frees: bool
+    """Whether PyTorch may read stacks at frees if the program asks for that. Where exceptions pass through functions of ours,
+    they would be lost there."""
 
     has_live_stacks: bool
     """Whether `live_stacks` can tell anything."""

@@ -7,10 +7,10 @@
 //! 700 to 3,600 others is taken for one.
 
 use super::data_type::FLOAT;
+use super::decision_tree::DecisionTree;
 use super::graph::Pass;
 use super::images::{Images, area};
 use crate::card::card;
-use std::str::Lines;
 use std::sync::LazyLock;
 
 /// Compute capability of the cards for which the trees hold.
@@ -18,27 +18,12 @@ const MEASURED_MAJOR: i32 = 9;
 
 const TEXT: &str = include_str!("first_choice.txt");
 
-/// Headings of the trees.
-const PASSES: [&str; 3] = ["forward", "input", "filter"];
-
 const FEATURES: [&str; 10] =
     ["images", "inputs", "outputs", "side", "filter", "padding", "positions", "pixels", "planes", "products"];
 
-/// A question about a convolution, or the answer.
-enum DecisionTree {
-    Question { feature: usize, limit: i64, up_to: Box<DecisionTree>, above: Box<DecisionTree> },
-    Engine(i64),
-}
-
 /// Index of the engine that is listed first, if it is a Fourier or Winograd engine.
 pub(super) fn engine(pass: Pass, images: &Images) -> Option<i64> {
-    static TREES: LazyLock<[DecisionTree; 3]> = LazyLock::new(|| {
-        let mut lines = TEXT.lines();
-        PASSES.map(|_| {
-            lines.next();
-            DecisionTree::read(&mut lines)
-        })
-    });
+    static TREES: LazyLock<[DecisionTree; 3]> = LazyLock::new(|| DecisionTree::of_passes(TEXT, &FEATURES));
     let is_square = [images.input, images.filter, images.padding].iter().all(|sides| sides[0] == sides[1]);
     let is_in_range = (3..=7).contains(&images.filter[0])
         && (4..=256).contains(&images.input[0])
@@ -59,35 +44,7 @@ pub(super) fn engine(pass: Pass, images: &Images) -> Option<i64> {
         Pass::BackwardData => input,
         Pass::BackwardFilter => filter,
     };
-    Some(tree.engine(&features(images))).filter(|engine| *engine != 0)
-}
-
-impl DecisionTree {
-    fn read(lines: &mut Lines) -> DecisionTree {
-        let line = lines.next().unwrap_or_default();
-        let question = line.split_once(' ').and_then(|(name, limit)| {
-            let feature = FEATURES.iter().position(|feature| *feature == name)?;
-            Some((feature, limit.parse().ok()?))
-        });
-        match question {
-            Some((feature, limit)) => {
-                let (up_to, above) =
-                    (Box::new(DecisionTree::read(lines)), Box::new(DecisionTree::read(lines)));
-                DecisionTree::Question { feature, limit, up_to, above }
-            }
-            None => DecisionTree::Engine(line.parse().unwrap_or_default()),
-        }
-    }
-
-    fn engine(&self, features: &[i64; FEATURES.len()]) -> i64 {
-        match self {
-            DecisionTree::Engine(engine) => *engine,
-            DecisionTree::Question { feature, limit, up_to, above } => {
-                let answer = if features[*feature] <= *limit { up_to } else { above };
-                answer.engine(features)
-            }
-        }
-    }
+    Some(tree.answer(&features(images))).filter(|engine| *engine != 0)
 }
 
 fn features(images: &Images) -> [i64; FEATURES.len()] {
@@ -101,20 +58,11 @@ fn features(images: &Images) -> [i64; FEATURES.len()] {
 
 #[cfg(test)]
 mod tests {
+    use super::super::decision_tree;
     use super::*;
 
     #[test]
     fn the_trees_are_complete() {
-        let mut lines = TEXT.lines();
-        for name in PASSES {
-            assert_eq!(lines.next(), Some(name));
-            DecisionTree::read(&mut lines);
-        }
-        assert_eq!(lines.next(), None);
-        let is_known = |line: &str| match line.split_once(' ') {
-            Some((feature, limit)) => FEATURES.contains(&feature) && limit.parse::<i64>().is_ok(),
-            None => PASSES.contains(&line) || [0, 3, 17, 18, 50].contains(&line.parse().unwrap_or(-1)),
-        };
-        assert!(TEXT.lines().all(is_known));
+        decision_tree::check(TEXT, &FEATURES, &[0, 3, 17, 18, 50]);
     }
 }

@@ -16,6 +16,7 @@ mod batch_norm;
 mod cluster;
 mod ctc;
 mod data_type;
+mod decision_tree;
 mod deviceless;
 mod dropout;
 mod emulated_engine;
