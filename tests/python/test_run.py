@@ -10,20 +10,13 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
 
 import pytest
 
 from conftest import FORKING_PYTHON, OOMPH, Predict
+from exporting import until
 
 PYTHON = ("--python", sys.executable)
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def is_running(pid: int) -> bool:
@@ -259,13 +252,13 @@ def test_what_was_known_before_ctrl_c_is_printed(predict: Predict, forks: bool) 
     command = [OOMPH, "predict", "--gpu", "l4", "-q", "--python", python, "--vary", "x=1,2", "train.py", "x=0"]
     process = subprocess.Popen(command, cwd=predict.folder, stdout=subprocess.PIPE, text=True, start_new_session=True)
     pid = predict.folder / "pid"
-    wait_until(lambda: pid.exists() and pid.read_text())
+    until(lambda: pid.exists() and pid.read_text(), "the second value did not start")
     time.sleep(2)  # for the other value
     os.killpg(process.pid, signal.SIGINT)
     printed, _ = process.communicate(timeout=30)
     assert process.returncode == 130
     assert "✓ FITS" in printed and "\n   1  " in printed and "\n   2  " not in printed
-    wait_until(lambda: not is_running(int(pid.read_text())))
+    assert ended_within(60, [int(pid.read_text())])
 
 
 # The environment

@@ -254,6 +254,17 @@ impl Terminal {
         paint(self.out.cleaner.has_styles, style, text)
     }
 
+    /// A line of a unified diff, in the color of its kind.
+    pub(crate) fn diff_line(&self, line: &str) -> String {
+        let style = match line.as_bytes().first() {
+            Some(b'+') => Style::Green,
+            Some(b'-') => Style::Red,
+            Some(b'@') => Style::Cyan,
+            _ => return printable(line).into_owned(),
+        };
+        self.paint(style, line)
+    }
+
     pub(crate) fn flush(&mut self) -> anyhow::Result<()> {
         Ok(self.out.flush()?)
     }

@@ -22,7 +22,7 @@ import os
 import pathlib
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 SIDES = [*range(4, 11), *range(12, 17), *range(18, 33, 2), 36, 40, 48, 50, 56, 60, 64, 72, 80, 96]
@@ -39,6 +39,8 @@ PASSES = {"forward": (10, 700), "input": (12, 706), "filter": (11, 712)}
 ENGINES = {"forward": {3, 6}, "input": {50, 7}, "filter": {17, 18}}
 FEATURES = ["images", "inputs", "outputs", "side", "filter", "padding", "positions", "pixels", "planes", "products"]
 
+CollectPart = Callable[[pathlib.Path, int, float], None]
+"""Writes what it finds into a file, with a seed, for some seconds."""
 Shape = tuple[int, int, int, int, int, int]
 """Images, channels of input and output, side of the images and of the filter, padding."""
 
@@ -156,7 +158,8 @@ def collect_part(path: pathlib.Path, seed: int, seconds: float) -> None:
             file.write(json.dumps([*shape, *(cudnn.first_engine(shape, step) for step in PASSES)]) + "\n")
 
 
-def collect(folder: pathlib.Path, seconds: float) -> None:
+def collect(folder: pathlib.Path, seconds: float, collect_part: CollectPart) -> None:
+    """Collects a part in each of as many processes as there are cores."""
     folder.mkdir(parents=True, exist_ok=True)
     spawn = multiprocessing.get_context("spawn")
     parts = [(folder / f"part{part}.jsonl", part, seconds) for part in range(os.cpu_count() or 1)]
@@ -208,8 +211,8 @@ def written(tree: Any, classes: Any, names: list[str], node: int = 0) -> list[st
     return [f"{names[tree.feature[node]]} {int(tree.threshold[node])}", *answers[0], *answers[1]]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(description: str | None, collect_part: CollectPart, fit: Callable[[pathlib.Path, pathlib.Path], None]) -> None:
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True, dest="command")
     collecting = commands.add_parser("collect")
     collecting.add_argument("folder", type=pathlib.Path)
@@ -219,10 +222,10 @@ def main() -> None:
     fitting.add_argument("output", type=pathlib.Path)
     arguments = parser.parse_args()
     if arguments.command == "collect":
-        collect(arguments.folder, arguments.seconds)
+        collect(arguments.folder, arguments.seconds, collect_part)
     else:
         fit(arguments.folder, arguments.output)
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, collect_part, fit)

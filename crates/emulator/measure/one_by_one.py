@@ -10,16 +10,13 @@ first_choice.py does. Its answers are the bytes that the workspace has besides p
 
 from __future__ import annotations
 
-import argparse
 import functools
 import json
-import multiprocessing
-import os
 import pathlib
 import random
 import time
 
-from first_choice import PASSES, Cudnn, written
+from first_choice import PASSES, Cudnn, main, written
 
 SIDES = [*range(1, 11), *range(12, 19), 20, 24, 28, 30, 32, 35, 40, 48, 56, 64, 80, 96, 112, 128]
 CHANNELS = [1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 58, 64, 72, 80, 96, 100, 112, 116, 120, 128, 144, 160, 176]
@@ -44,17 +41,6 @@ def collect_part(path: pathlib.Path, seed: int, seconds: float) -> None:
             shape = images, inputs, outputs, side, 1, 0
             found = [cudnn.first_choice(shape, step, with_workspace=True) for step in PASSES]
             file.write(json.dumps([images, inputs, outputs, side * side, *found]) + "\n")
-
-
-def collect(folder: pathlib.Path, seconds: float) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    spawn = multiprocessing.get_context("spawn")
-    parts = [(folder / f"part{part}.jsonl", part, seconds) for part in range(os.cpu_count() or 1)]
-    processes = [spawn.Process(target=collect_part, args=part) for part in parts]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
 
 
 def features(images: int, inputs: int, outputs: int, positions: int) -> list[int]:
@@ -93,21 +79,5 @@ def fit(folder: pathlib.Path, output: pathlib.Path) -> None:
     output.write_text("\n".join(lines) + "\n")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(required=True, dest="command")
-    collecting = commands.add_parser("collect")
-    collecting.add_argument("folder", type=pathlib.Path)
-    collecting.add_argument("--seconds", type=float, default=60)
-    fitting = commands.add_parser("fit")
-    fitting.add_argument("folder", type=pathlib.Path)
-    fitting.add_argument("output", type=pathlib.Path)
-    arguments = parser.parse_args()
-    if arguments.command == "collect":
-        collect(arguments.folder, arguments.seconds)
-    else:
-        fit(arguments.folder, arguments.output)
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__, collect_part, fit)

@@ -6,6 +6,7 @@ use lint::{PythonSource, Rewrite};
 use recording::{ModelName, ObservedLine, ObservedProgram};
 use similar::TextDiff;
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// A change to make.
 #[derive(Default, Debug)]
@@ -54,8 +55,7 @@ impl ProgramChange {
             let before = sources[path].text();
             let after = rewrite.finish()?;
             let diff = TextDiff::from_lines(before, after.text());
-            let name = relative(path);
-            let name = printable(&name);
+            let name = launch::shown(Path::new(path));
             (before != after.text()).then(|| FileDiff {
                 path: path.to_owned(),
                 diff: diff.unified_diff().header(&name, &name).to_string(),
@@ -63,14 +63,6 @@ impl ProgramChange {
         });
         ProgramChange { files: files.collect(), instructions }
     }
-}
-
-/// Returns a path as seen from the current folder, where it is inside.
-fn relative(path: &str) -> String {
-    let here = std::env::current_dir().ok();
-    let inside =
-        here.and_then(|here| Some(std::path::Path::new(path).strip_prefix(here).ok()?.to_path_buf()));
-    inside.map_or_else(|| path.to_owned(), |inside| inside.to_string_lossy().into_owned())
 }
 
 /// Returns the files that a change may edit.
@@ -307,7 +299,7 @@ fn blocks_forward(model: &str, program: &ObservedProgram, chosen: &[usize]) -> V
     ]
 }
 
-/// Returns the lines for a model of transformers, which checkpoints all of its blocks unless told otherwise.
+/// Returns the lines for a model of Hugging Face transformers: its own method checkpoints every block.
 fn known_how(model: &str, program: &ObservedProgram, chosen: &[usize]) -> Vec<String> {
     let mut lines = vec![format!(
         "{model}.gradient_checkpointing_enable(gradient_checkpointing_kwargs={{\"use_reentrant\": False}})"

@@ -159,6 +159,11 @@ fn is_enough(prediction: &Prediction, target: Bytes) -> bool {
     prediction.verdict.fits() && prediction.highest.total() <= target
 }
 
+/// Returns techniques with one more.
+fn with(others: &[String], technique: String) -> Vec<String> {
+    others.iter().cloned().chain([technique]).collect()
+}
+
 /// Returns what is in use at the peak, as shares.
 fn shares(base: &Prediction) -> PeakShares {
     let devices = base.recording.devices();
@@ -215,14 +220,16 @@ impl FitSearch<'_> {
         if set.is_empty() {
             return Some(self.base);
         }
-        let variant = self.tried.get(&set.join("+"))?;
-        let prediction = variant.outcome.as_ref().ok()?;
-        variant.refusal().is_none().then(|| prediction.highest.total())
+        Some(self.prediction(set)?.highest.total())
     }
 
     fn is_enough(&self, set: &[String]) -> bool {
-        let Some(variant) = self.tried.get(&set.join("+")) else { return false };
-        variant.refusal().is_none() && variant.outcome.as_ref().is_ok_and(|of| is_enough(of, self.target))
+        self.prediction(set).is_some_and(|prediction| is_enough(prediction, self.target))
+    }
+
+    /// Returns the program with techniques, if it was run with all of them applied.
+    fn prediction(&self, set: &[String]) -> Option<&Prediction> {
+        self.tried.get(&set.join("+"))?.result().ok()
     }
 
     fn saving(&self, name: &str) -> Option<Bytes> {
@@ -234,8 +241,7 @@ impl FitSearch<'_> {
     /// Returns the smallest use of a technique that is enough besides others: the fewest blocks, the fewest
     /// parts of a batch.
     fn smallest(&mut self, others: &[String], name: &str) -> Option<Vec<String>> {
-        let with = |technique: String| others.iter().cloned().chain([technique]).collect::<Vec<_>>();
-        let whole = with(name.to_owned());
+        let whole = with(others, name.to_owned());
         if !self.run(&whole) || self.total(&whole).is_none() {
             return None;
         }
@@ -251,10 +257,6 @@ impl FitSearch<'_> {
             return whole.to_vec();
         };
         let order = blocks::by_worth(&program.blocks);
-        let with = |count: usize| {
-            let technique = blocks::technique(&order[..count]);
-            others.iter().cloned().chain([technique]).collect::<Vec<_>>()
-        };
         let (mut too_few, mut enough) = (0, order.len());
         let mut best = whole.to_vec();
         let (Some(mut above), Some(mut below)) = (self.total(others), self.total(whole)) else {
@@ -265,7 +267,7 @@ impl FitSearch<'_> {
             let share = (above.0 as f64 - self.target.0 as f64) / (above.0 as f64 - below.0 as f64).max(1.0);
             let guess = too_few + ((enough - too_few) as f64 * share.clamp(0.0, 1.0)).ceil() as usize;
             let count = guess.clamp(too_few + 1, enough - 1);
-            let set = with(count);
+            let set = with(others, blocks::technique(&order[..count]));
             if !self.run(&set) {
                 break;
             }
@@ -293,8 +295,7 @@ impl FitSearch<'_> {
             let expected = fixed + per_batch / parts as f64;
             // An estimate: the run decides.
             if expected <= 1.2 * self.target.0 as f64 {
-                let set: Vec<String> =
-                    others.iter().cloned().chain([format!("accumulate:{parts}")]).collect();
+                let set = with(others, format!("accumulate:{parts}"));
                 if !self.run(&set) {
                     return None;
                 }
@@ -358,7 +359,7 @@ impl FitSearch<'_> {
         if others.len() == set.len() || !self.run(&others) {
             return set;
         }
-        let whole: Vec<String> = others.iter().cloned().chain([ALL_BLOCKS.to_owned()]).collect();
+        let whole = with(&others, ALL_BLOCKS.to_owned());
         match self.run(&whole) && self.is_enough(&whole) {
             true => self.fewest_blocks(&others, &whole),
             false => set,
@@ -366,12 +367,7 @@ impl FitSearch<'_> {
     }
 
     fn insufficient(&self, name: &str) -> Option<Insufficient> {
-        let variant = self.tried.get(name)?;
-        let outcome = match (&variant.outcome, variant.refusal()) {
-            (_, Some(why)) => Err(format!("not applied: {why}")),
-            (Ok(prediction), None) => Ok(prediction.highest.total()),
-            (Err(why), None) => Err(format!("the program fails with it: {why}")),
-        };
+        let outcome = self.tried.get(name)?.result().map(|prediction| prediction.highest.total());
         Some(Insufficient { technique: name.to_owned(), outcome })
     }
 }

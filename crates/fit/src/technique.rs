@@ -18,7 +18,7 @@ pub enum ResultChange {
 }
 
 impl ResultChange {
-    /// Returns the change in words; nothing for none.
+    /// Returns the change in words.
     pub fn words(self) -> &'static str {
         match self {
             ResultChange::None => "same results",

@@ -36,7 +36,7 @@ mod waiting;
 pub use confidence::PredictionConfidence;
 pub use gpu_models::{GPU_MODELS, GpuModel};
 pub use notes::Notes;
-pub use output::{DEFAULT_FOLDER, OutputFolder, launcher_rank};
+pub use output::{DEFAULT_FOLDER, OutputFolder, launcher_rank, shown};
 pub use parallel::in_parallel;
 pub use phases::{ProgramPart, ProgramPhase};
 pub use predict::{DevicePeak, FitVerdict, Prediction, command_text, nothing_recorded, observe, predict};

@@ -313,7 +313,7 @@ fn read_json(path: &Path) -> Option<Value> {
 }
 
 /// Returns a path relative to the current folder, if it is inside of it.
-pub(crate) fn shown(folder: &Path) -> String {
+pub fn shown(folder: &Path) -> String {
     let here = std::env::current_dir().ok();
     let below = here.as_ref().and_then(|here| folder.strip_prefix(here).ok());
     shown_path(below.filter(|below| !below.as_os_str().is_empty()).unwrap_or(folder))

@@ -109,10 +109,11 @@ fn varied(vary: &Vary, job: &Job) -> anyhow::Result<ValueSweep> {
 }
 
 impl Variant {
-    /// Returns why a technique could not be applied, if one could not.
-    pub fn refusal(&self) -> Option<&str> {
-        let techniques = self.outcome.as_ref().ok()?.techniques();
-        techniques.values().find_map(|text| text.strip_prefix("not applied: "))
+    /// Returns the prediction, or why there is none with all techniques applied, in words.
+    pub fn result(&self) -> Result<&Prediction, String> {
+        let prediction = self.outcome.as_ref().map_err(|why| format!("the program fails with it: {why}"))?;
+        let refusal = prediction.techniques().values().find(|text| text.starts_with("not applied: "));
+        refusal.map_or(Ok(prediction), |refusal| Err(refusal.clone()))
     }
 
     /// Returns whether the variant ran and fits for the steps that ran.

@@ -232,12 +232,8 @@ impl<'a> Rewrite<'a> {
 
     /// Returns the space before a statement; `None` if something else is before it on its line.
     fn indent(&self, start: u32) -> Option<&'a str> {
-        let line = self.source.line_of(start);
-        let before = line.get(..line.len() - line.trim_start().len())?;
-        let text = self.source.text().get(..start as usize)?;
-        text.ends_with(before).then_some(())?;
-        let head = text.rsplit('\n').next().unwrap_or_default();
-        (head == before).then_some(before)
+        let before = self.source.text().get(..start as usize)?.rsplit('\n').next()?;
+        before.trim().is_empty().then_some(before)
     }
 
     /// Returns where the line of a statement ends; `None` if another statement follows on it.

@@ -43,9 +43,8 @@ class Stash(importlib.abc.MetaPathFinder):
         group = next((group for group in self.groups if fullname in group), None)
         if group is None:
             return None
-        module = group[fullname]
-        loader = _Loader(self, group, module)
-        return importlib.machinery.ModuleSpec(fullname, loader, is_package=hasattr(module, "__path__"))
+        loader = _Loader(self, group, fullname)
+        return importlib.machinery.ModuleSpec(fullname, loader, is_package=hasattr(group[fullname], "__path__"))
 
     def restore(self, group: dict[str, ModuleType], name: str) -> None:
         """Brings everything that an import has brought."""
@@ -63,12 +62,13 @@ class Stash(importlib.abc.MetaPathFinder):
 class _Loader(importlib.abc.Loader):
     """Loads one module of a stash."""
 
-    def __init__(self, stash: Stash, group: dict[str, ModuleType], module: ModuleType) -> None:
-        self.stash, self.group, self.module, self.spec = stash, group, module, module.__spec__
+    def __init__(self, stash: Stash, group: dict[str, ModuleType], name: str) -> None:
+        self.stash, self.group, self.name, self.module = stash, group, name, group[name]
+        self.spec = self.module.__spec__
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         return self.module
 
     def exec_module(self, module: ModuleType) -> None:
         module.__spec__ = self.spec
-        self.stash.restore(self.group, module.__name__)
+        self.stash.restore(self.group, self.name)

@@ -83,7 +83,8 @@ class Steps:
         if counted is not optimizer:
             self._others += 1
             is_new = optimizer not in self._known
-            self._known.add(optimizer)
+            if is_new:
+                self._known.add(optimizer)
             if counted is not None and self._others < _STEPS_FOR_NEW_PHASE and not (is_new and _replaces(optimizer, counted)):
                 return
             self._counted = weakref.ref(optimizer)

@@ -40,8 +40,8 @@ class Observe(Technique, Listener):
 
     def install(self) -> None:
         self.forwards.listen(self)
-        torch.optim.Optimizer.__init__ = self._noting(torch.optim.Optimizer.__init__, self._optimizer)  # type: ignore
-        DataLoader.__init__ = self._noting(DataLoader.__init__, self._loader)  # type: ignore[method-assign]
+        torch.optim.Optimizer.__init__ = self._noting("optimizer", torch.optim.Optimizer.__init__)  # type: ignore
+        DataLoader.__init__ = self._noting("loader", DataLoader.__init__)  # type: ignore[method-assign]
         torch.optim.Optimizer.zero_grad = self._seeing(torch.optim.Optimizer.zero_grad)  # type: ignore[method-assign]
         torch.nn.Module.zero_grad = self._seeing(torch.nn.Module.zero_grad)  # type: ignore[method-assign]
 
@@ -83,20 +83,14 @@ class Observe(Technique, Listener):
         if self.lines["forward"] and not self.lines["backward"]:
             self._note("backward", {}, list(callers()))
 
-    def _optimizer(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-        return {"kind": type(optimizer).__name__}
-
-    def _loader(self, loader: DataLoader[Any]) -> dict[str, Any]:
-        return {"batch": getattr(loader, "batch_size", None)}
-
-    def _noting(self, construct: Callable[..., None], facts: Callable[[Any], dict[str, Any]]) -> Callable[..., None]:
+    def _noting(self, kind: str, construct: Callable[..., None]) -> Callable[..., None]:
         technique = self
-        kind = "optimizer" if facts == self._optimizer else "loader"
 
         @functools.wraps(construct)
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
             construct(self, *args, **kwargs)
-            technique._note(kind, facts(self), list(callers()))
+            facts = {"kind": type(self).__name__, "batch": getattr(self, "batch_size", None)}
+            technique._note(kind, facts, list(callers()))
 
         return __init__
 
@@ -109,7 +103,7 @@ class Observe(Technique, Listener):
         return seen
 
     def _note(self, kind: str, facts: dict[str, Any], frames: list[FrameType]) -> None:
-        """The program's own line, if a library has not gone further on its way."""
+        """Notes the innermost line that is the program's own."""
         frame = next((frame for frame in frames if is_users(frame)), None)
         if frame is not None and len(self.lines[kind]) < 64:
             self.lines[kind].append({**_line(frame), **facts})
@@ -151,13 +145,9 @@ def _trainer(frame: FrameType) -> str | None:
 
 def _names(module: torch.nn.Module, frame: FrameType) -> list[str]:
     """How the program calls the module in a function: `model`, or `self.model`."""
-
-    def is_module(value: Any) -> bool:
-        return value is module
-
-    found = [name for name, value in frame.f_locals.items() if is_module(value) and name.isidentifier()]
+    found = [name for name, value in frame.f_locals.items() if value is module and name.isidentifier()]
     owner = frame.f_locals.get("self")
     if owner is not None and owner is not module:
         members = {**getattr(owner, "__dict__", {}), **getattr(owner, "_modules", {})}
-        found += [f"self.{name}" for name, value in members.items() if is_module(value)]
+        found += [f"self.{name}" for name, value in members.items() if value is module]
     return found[:2]

@@ -165,7 +165,7 @@ class Adafactor(Technique):
         if not hasattr(torch.optim, "Adafactor"):
             return
         for kind in (torch.optim.AdamW, torch.optim.Adam):
-            kind.__init__ = self._replacing(kind, kind.__init__)  # type: ignore[method-assign]
+            kind.__init__ = self._replacing(kind.__init__)  # type: ignore[method-assign]
         construct = torch.optim.Optimizer.__init__
         technique = self
 
@@ -185,7 +185,7 @@ class Adafactor(Technique):
             return refused(f"{listed(self.others)} is neither Adam nor AdamW")
         return refused("no optimizer was created")
 
-    def _replacing(self, kind: type[torch.optim.Optimizer], construct: Callable[..., None]) -> Callable[..., None]:
+    def _replacing(self, construct: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(construct)
         technique = self
 

@@ -1,10 +1,9 @@
 //! The arguments of `oomph predict`.
 
-use super::gpu::{GpuParser, names};
-use super::programs::{ProgramArgs, steps};
-use super::size;
+use super::gpu::names;
+use super::programs::{EmulatedGpuArgs, ProgramArgs, steps};
 use clap::Args;
-use launch::{GpuModel, TECHNIQUES, Vary, is_technique};
+use launch::{TECHNIQUES, Vary, is_technique};
 use std::path::PathBuf;
 
 #[derive(Args, Debug)]
@@ -27,17 +26,8 @@ pub(crate) struct PredictArgs {
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) time_limit: u64,
 
-    /// The GPU to emulate: a name, or the memory of any GPU
-    #[arg(long, value_name = "NAME|SIZE", value_parser = GpuParser, hide_possible_values = true)]
-    pub(crate) gpu: GpuModel,
-
-    /// Memory of the GPU, if not the usual size
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    pub(crate) gpu_memory: Option<u64>,
-
-    /// Number of such GPUs
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
-    pub(crate) gpus: u32,
+    #[command(flatten)]
+    pub(crate) emulated: EmulatedGpuArgs,
 
     /// Run again with an argument or environment variable changed: NAME=VALUE,VALUE… or NAME=MIN..MAX
     #[arg(long, value_name = "NAME=VALUES", value_parser = Vary::parse)]

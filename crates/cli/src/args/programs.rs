@@ -58,6 +58,36 @@ pub(super) fn is_script(words: &[OsString]) -> bool {
     })
 }
 
+/// GPUs to emulate, where a program always runs on them.
+#[derive(Args, Debug)]
+pub(crate) struct EmulatedGpuArgs {
+    /// The GPU to emulate: a name, or the memory of any GPU
+    #[arg(long, value_name = "NAME|SIZE", value_parser = GpuParser, hide_possible_values = true)]
+    pub(crate) gpu: GpuModel,
+
+    /// Memory of the GPU, if not the usual size
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    gpu_memory: Option<u64>,
+
+    /// Number of such GPUs
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub(crate) gpus: u32,
+}
+
+impl EmulatedGpuArgs {
+    pub(crate) fn gpu(&self, host: &Host) -> EmulatedGpu {
+        EmulatedGpu::new(&self.gpu, self.gpu_memory, self.gpus, host)
+    }
+
+    /// `an emulated NVIDIA L4`, or `2 emulated NVIDIA L4`.
+    pub(crate) fn words(&self) -> String {
+        match self.gpus {
+            1 => format!("an emulated {}", self.gpu.name),
+            gpus => format!("{gpus} emulated {}", self.gpu.name),
+        }
+    }
+}
+
 /// A GPU to emulate, where that is a choice.
 #[derive(Args, Debug)]
 pub(crate) struct EmulateArgs {

@@ -8,24 +8,24 @@ use crate::terminal::{TALK, Terminal};
 use crate::{ExitCode, Host};
 use documents::{FitDocument, FittedProgram};
 use fit::FitOptions;
-use launch::{EmulatedGpu, Job, ProgramOutput, command_text};
+use launch::{Job, ProgramOutput, command_text};
 use std::time::Duration;
 
 pub(crate) fn run(args: &FitArgs, host: &Host, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
-    let emulated = EmulatedGpu::new(&args.gpu, args.gpu_memory, args.gpus, host);
     let job = Job {
         output: ProgramOutput::Captured,
         time_limit: Some(Duration::from_secs(args.time_limit)),
-        ..Job::new(args.program.command(host), Some(emulated), None, TALK)
+        ..Job::new(args.program.command(host), Some(args.emulated.gpu(host)), None, TALK)
     };
     let shown = command_text(args.program.words());
-    terminal.say(&format!("running {shown} on an emulated {}", args.gpu.name));
+    terminal.say(&format!("running {shown} on an emulated {}", args.emulated.gpu.name));
     let options = FitOptions { techniques: args.techniques.clone(), margin: args.margin };
     let found = fit::fit(&job, &options)?;
-    let program = FittedProgram { command: &shown, gpu: &args.gpu, gpus: args.gpus, fit: &found };
+    let program =
+        FittedProgram { command: &shown, gpu: &args.emulated.gpu, gpus: args.emulated.gpus, fit: &found };
     match args.json {
         true => document::print(&FitDocument::new(&program), terminal)?,
-        false => text::print(&program, terminal)?,
+        false => text::print(args, &program, terminal)?,
     }
     // What was found before Ctrl-C is printed.
     terminal.flush()?;

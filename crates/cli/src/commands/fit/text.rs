@@ -1,5 +1,7 @@
 //! `oomph fit` as text.
 
+use crate::args::FitArgs;
+use crate::commands::predict::confidence;
 use crate::terminal::{Style, Terminal};
 use crate::words::paragraph;
 use analysis::words::{counted, grouped, percent, printable, share};
@@ -9,14 +11,15 @@ use launch::FitVerdict;
 use snapshot::Bytes;
 use std::io::Write;
 
-pub(crate) fn print(program: &FittedProgram<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
+pub(crate) fn print(
+    args: &FitArgs,
+    program: &FittedProgram<'_>,
+    terminal: &mut Terminal,
+) -> anyhow::Result<()> {
     let found = program.fit;
     let name = terminal.paint(Style::Bold, program.command);
     let torch = found.base.info.torch.as_deref().unwrap_or_default();
-    let card = match program.gpus {
-        1 => format!("an emulated {}", program.gpu.name),
-        gpus => format!("{gpus} emulated {}", program.gpu.name),
-    };
+    let card = args.emulated.words();
     writeln!(terminal.out(), "{name} · {card}, {} · torch {torch}\n", Bytes(found.base.memory))?;
     if found.fits_already() {
         return fits_already(found, terminal);
@@ -103,14 +106,7 @@ fn proposal(best: &Proposal, found: &Fit, terminal: &mut Terminal) -> anyhow::Re
     }
     for file in &best.change.files {
         for line in file.diff.lines() {
-            let style = match line.as_bytes().first() {
-                Some(b'+') => Some(Style::Green),
-                Some(b'-') => Some(Style::Red),
-                Some(b'@') => Some(Style::Cyan),
-                _ => None,
-            };
-            let text =
-                style.map_or_else(|| printable(line).into_owned(), |style| terminal.paint(style, line));
+            let text = terminal.diff_line(line);
             writeln!(terminal.out(), "   {text}")?;
         }
     }
@@ -158,19 +154,9 @@ fn insufficient(tried: &[Insufficient], terminal: &mut Terminal) -> anyhow::Resu
 
 fn certainty(best: &Proposal, found: &Fit, terminal: &mut Terminal) -> anyhow::Result<()> {
     let runs = counted(found.runs as u64, "change");
-    let confidence = &best.prediction.confidence;
-    writeln!(terminal.out())?;
-    if confidence.is_exact() {
-        let label = terminal.paint(Style::Green, "exact:");
-        writeln!(terminal.out(), " {label} {runs} were run, and their memory is not an estimate")?;
-    } else {
-        let label = terminal.paint(Style::Yellow, "estimate:");
-        writeln!(terminal.out(), " {label} {runs} were run; a real run may differ because")?;
-    }
-    for reason in &confidence.reasons {
-        paragraph("   - ", "     ", reason, None, terminal)?;
-    }
-    Ok(())
+    let exact = format!("{runs} were run, and their memory is not an estimate");
+    let estimate = format!("{runs} were run; a real run may differ because");
+    confidence(&best.prediction.confidence, &exact, &estimate, terminal)
 }
 
 /// The techniques of a proposal, without the blocks.

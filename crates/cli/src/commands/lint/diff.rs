@@ -1,8 +1,8 @@
 //! `--diff`: what `--fix` would change.
 
 use crate::args::LintArgs;
-use crate::terminal::{Style, Terminal};
-use analysis::words::{counted, printable};
+use crate::terminal::Terminal;
+use analysis::words::counted;
 use lint::Applicability;
 use project::LintResults;
 use std::io::Write;
@@ -20,16 +20,9 @@ pub(super) fn print(looked: &LintResults, args: &LintArgs, terminal: &mut Termin
     for file in &looked.files {
         for line in file.diff.split_inclusive('\n') {
             let text = line.trim_end_matches(['\n', '\r']);
-            let style = match text.as_bytes().first() {
-                Some(b'+') => Some(Style::Green),
-                Some(b'-') => Some(Style::Red),
-                Some(b'@') => Some(Style::Cyan),
-                _ => None,
-            };
             // A patch must apply, so its bytes are escaped on a terminal only.
             if terminal.is_seen() {
-                let text =
-                    style.map_or_else(|| printable(text).into_owned(), |style| terminal.paint(style, text));
+                let text = terminal.diff_line(text);
                 writeln!(terminal.out(), "{text}")?;
             } else {
                 terminal.data().write_all(line.as_bytes())?;

@@ -2,21 +2,21 @@
 
 mod text;
 
+pub(crate) use text::confidence;
+
 use crate::args::{PredictArgs, ReportArgs};
 use crate::commands::document;
 use crate::terminal::{TALK, Terminal};
 use crate::{ExitCode, Host};
 use documents::{PredictDocument, PredictedProgram};
-use launch::{
-    EmulatedGpu, Job, OutputFolder, Prediction, ProgramOutput, RunFolder, Variants, command_text, predict,
-};
+use launch::{Job, OutputFolder, Prediction, ProgramOutput, RunFolder, Variants, command_text, predict};
 use std::time::Duration;
 
 pub(crate) fn run(args: &PredictArgs, host: &Host, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     let job = job(args, host);
     let folder = RunFolder::new(OutputFolder::named_or_temporary(args.output.as_deref(), args.force))?;
     let shown = command_text(args.program.words());
-    let name = args.gpu.name;
+    let name = args.emulated.gpu.name;
     let follows = if args.quiet { "" } else { "; its own output follows" };
     terminal.say(&format!("running {shown} on an emulated {name}{follows}"));
     // Starts while the program runs as it is.
@@ -28,8 +28,8 @@ pub(crate) fn run(args: &PredictArgs, host: &Host, terminal: &mut Terminal) -> a
     if args.json {
         let program = PredictedProgram {
             command: &answer.shown,
-            gpu: &args.gpu,
-            gpus: args.gpus,
+            gpu: &args.emulated.gpu,
+            gpus: args.emulated.gpus,
             prediction: &answer.prediction,
             variants: &answer.variants,
         };
@@ -54,8 +54,7 @@ pub(super) struct PredictAnswer<'a> {
 
 fn job(args: &PredictArgs, host: &Host) -> Job {
     let command = args.program.command(host);
-    let emulated = EmulatedGpu::new(&args.gpu, args.gpu_memory, args.gpus, host);
-    let job = Job::new(command, Some(emulated), args.steps, TALK);
+    let job = Job::new(command, Some(args.emulated.gpu(host)), args.steps, TALK);
     let output = if args.quiet { ProgramOutput::Captured } else { ProgramOutput::Stderr };
     let time_limit = args.steps.is_none().then(|| Duration::from_secs(args.time_limit));
     Job { keep_files: args.keep_files, output, time_limit, ..job }

@@ -9,7 +9,8 @@ use crate::words::paragraph;
 use analysis::Device;
 use analysis::words::{counted, grouped, percent, printable, share};
 use launch::{
-    DevicePeak, FitVerdict, Prediction, ProgramPart, ProgramPhase, ValueSweep, Variant, technique_cost,
+    DevicePeak, FitVerdict, Prediction, PredictionConfidence, ProgramPart, ProgramPhase, ValueSweep, Variant,
+    technique_cost,
 };
 use recording::{Exit, StopReason};
 use snapshot::Bytes;
@@ -67,17 +68,12 @@ fn header(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyhow::Result
         Some(Exit::Finished | Exit::OutOfMemory | Exit::Failed | Exit::Killed) | None => "",
     };
     let name = terminal.paint(Style::Bold, &answer.shown);
-    let card = answer.args.gpu.name;
+    let cards = answer.args.emulated.words();
     let steps = info.steps.filter(|&steps| steps > 0);
     let steps = steps.map(|steps| format!(" · {}", counted(steps, "step"))).unwrap_or_default();
-    let cards = if answer.args.gpus > 1 {
-        format!("{} emulated ", answer.args.gpus)
-    } else {
-        "an emulated ".to_owned()
-    };
     writeln!(
         terminal.out(),
-        "{name} · {cards}{card}, {} · torch {}{steps}{ended}",
+        "{name} · {cards}, {} · torch {}{steps}{ended}",
         Bytes(*memory),
         info.torch.as_deref().unwrap_or_default()
     )?;
@@ -228,12 +224,8 @@ fn techniques(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyhow::Re
     writeln!(terminal.out(), "\n {title}  (cost: ResNet-50 and GPT-2 small on an H200)")?;
     let width = answer.variants.tried.iter().map(|tried| tried.label.chars().count()).max().unwrap_or(0);
     for tried in &answer.variants.tried {
-        let Variant { label, outcome } = tried;
-        let line = match (outcome, tried.refusal()) {
-            (_, Some(why)) => format!("not applied: {why}"),
-            (Ok(prediction), None) => saving(base, prediction, label),
-            (Err(why), None) => format!("the program fails with it: {why}"),
-        };
+        let Variant { label, .. } = tried;
+        let line = tried.result().map_or_else(|why| why, |prediction| saving(base, prediction, label));
         paragraph(&format!("   {label:<width$}  "), &" ".repeat(width + 5), &line, None, terminal)?;
     }
     Ok(())
@@ -258,19 +250,29 @@ fn saving(base: &DevicePeak, prediction: &Prediction, label: &str) -> String {
 
 fn sureness(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
     let sureness = &answer.prediction.confidence;
-    writeln!(terminal.out())?;
-    if sureness.is_exact() {
-        let label = terminal.paint(Style::Green, "exact:");
-        writeln!(terminal.out(), " {label} allocated and reserved memory are not estimates")?;
-    } else {
-        let label = terminal.paint(Style::Yellow, "estimate:");
-        writeln!(terminal.out(), " {label} a real run may differ because")?;
-    }
-    for reason in &sureness.reasons {
-        paragraph("   - ", "     ", reason, None, terminal)?;
-    }
+    let exact = "allocated and reserved memory are not estimates";
+    confidence(sureness, exact, "a real run may differ because", terminal)?;
     for remark in &sureness.remarks {
         paragraph("   note: ", "         ", remark, Some(Style::Dim), terminal)?;
+    }
+    Ok(())
+}
+
+/// Whether a prediction is exact, and the reasons if it is not.
+pub(crate) fn confidence(
+    of: &PredictionConfidence,
+    exact: &str,
+    estimate: &str,
+    terminal: &mut Terminal,
+) -> anyhow::Result<()> {
+    let (style, label, text) = match of.is_exact() {
+        true => (Style::Green, "exact:", exact),
+        false => (Style::Yellow, "estimate:", estimate),
+    };
+    let label = terminal.paint(style, label);
+    writeln!(terminal.out(), "\n {label} {text}")?;
+    for reason in &of.reasons {
+        paragraph("   - ", "     ", reason, None, terminal)?;
     }
     Ok(())
 }
