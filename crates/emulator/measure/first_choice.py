@@ -39,6 +39,9 @@ PASSES = {"forward": (10, 700), "input": (12, 706), "filter": (11, 712)}
 ENGINES = {"forward": {3, 6}, "input": {50, 7}, "filter": {17, 18}}
 FEATURES = ["images", "inputs", "outputs", "side", "filter", "padding", "positions", "pixels", "planes", "products"]
 
+FLOAT = 0
+"""`CUDNN_DATA_FLOAT`"""
+
 CollectPart = Callable[[pathlib.Path, int, float], None]
 """Writes what it finds into a file, with a seed, for some seconds."""
 Shape = tuple[int, int, int, int, int, int]
@@ -61,7 +64,9 @@ class Cudnn:
         """Index of the engine that the heuristics list first."""
         return self.first_choice(shape, step, with_workspace=False)[0]
 
-    def first_choice(self, shape: Shape, step: str, *, with_workspace: bool) -> tuple[int, int]:
+    def first_choice(
+        self, shape: Shape, step: str, *, data_type: int = FLOAT, channels_last: bool = False, with_workspace: bool = True
+    ) -> tuple[int, int]:
         """The same, with the bytes of its workspace."""
         images, inputs, outputs, side, size, padding = shape
         result = side + 2 * padding - size + 1
@@ -76,14 +81,17 @@ class Cudnn:
             ):
                 tensor = new(17)
                 self._set(tensor, 900, 3, [16], ctypes.c_int64)
-                self._set(tensor, 901, 1, [0], ctypes.c_int)
+                self._set(tensor, 901, 1, [data_type], ctypes.c_int)
                 self._set(tensor, 902, 3, sizes, ctypes.c_int64)
-                strides = [sizes[1] * sizes[2] * sizes[3], sizes[2] * sizes[3], sizes[3], 1]
+                values, channels = sizes[1] * sizes[2] * sizes[3], sizes[1]
+                strides = [values, sizes[2] * sizes[3], sizes[3], 1]
+                if channels_last:
+                    strides = [values, 1, sizes[3] * channels, channels]
                 self._set(tensor, 903, 3, strides, ctypes.c_int64)
                 self._set(tensor, 906, 3, [ord(name)], ctypes.c_int64)
                 tensors.append(self._finalized(tensor))
             window = new(1)
-            self._set(window, 100, 1, [0], ctypes.c_int)
+            self._set(window, 100, 1, [FLOAT], ctypes.c_int)
             self._set(window, 101, 7, [1], ctypes.c_int)
             self._set(window, 106, 3, [2], ctypes.c_int64)
             for name, value in ((102, 1), (103, 1), (104, padding), (105, padding)):

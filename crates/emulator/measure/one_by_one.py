@@ -4,8 +4,9 @@
     python crates/emulator/measure/one_by_one.py fit FOLDER OUTPUT               anywhere, with scikit-learn
 
 Without a device, cuDNN leaves this engine out of its lists (`src/cudnn/matrix_product.rs`). `collect` asks for the first
-choices for random convolutions in fp32 with stride 1 and channels first. `fit` writes a decision tree for each pass, as
-first_choice.py does. Its answers are the bytes that the workspace has besides partial sums, or -1 for another engine.
+choices for random convolutions with stride 1. `fit` writes decision trees for each pass, as first_choice.py does, into the
+folder OUTPUT: one file for fp32, one for half precision, both with channels first, and one for all types with channels last.
+Their answers are -1 for another engine, or what `answer` says about the workspace.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import json
 import pathlib
 import random
 import time
+from typing import NamedTuple
 
-from first_choice import PASSES, Cudnn, main, written
+from first_choice import FLOAT, PASSES, Cudnn, main, written
 
 SIDES = [*range(1, 11), *range(12, 19), 20, 24, 28, 30, 32, 35, 40, 48, 56, 64, 80, 96, 112, 128]
 CHANNELS = [1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 58, 64, 72, 80, 96, 100, 112, 116, 120, 128, 144, 160, 176]
@@ -25,10 +27,30 @@ CHANNELS += [1536, 2048]
 IMAGES = [1, 2, 3, 4, 5, 8, 10, 12, 16, 20, 24, 32, 48, 50, 64, 80, 96, 100, 128, 192, 256, 512]
 MAX_VALUES = 2**28
 
+HALF, BFLOAT16 = 2, 9
+"""`CUDNN_DATA_HALF`, `CUDNN_DATA_BFLOAT16`"""
+KINDS = [(data_type, channels_last) for channels_last in (False, True) for data_type in (FLOAT, HALF, BFLOAT16)]
+
 CUBLASLT = {"forward": 58, "input": 63, "filter": 62}
 """Index of the engine in each pass."""
-DESCRIPTION_BYTES = 400
+SUM_BYTES = 4
+DESCRIPTIONS = [0, 256, 272, 288, 304, 320, 336, 400, 416]
+"""Bytes that a workspace may have besides sums."""
+PARTS_UNIT = 1000
 FEATURES = ["images", "inputs", "outputs", "positions", "alignment", "columns", "planes", "read", "written", "products"]
+FEATURES += ["bfloat16", "float"]
+
+
+class Row(NamedTuple):
+    data_type: int
+    channels_last: int
+    images: int
+    inputs: int
+    outputs: int
+    positions: int
+    forward: tuple[int, int]
+    input: tuple[int, int]
+    filter: tuple[int, int]
 
 
 def collect_part(path: pathlib.Path, seed: int, seconds: float) -> None:
@@ -39,44 +61,72 @@ def collect_part(path: pathlib.Path, seed: int, seconds: float) -> None:
             if images * max(inputs, outputs) * side * side > MAX_VALUES:
                 continue
             shape = images, inputs, outputs, side, 1, 0
-            found = [cudnn.first_choice(shape, step, with_workspace=True) for step in PASSES]
-            file.write(json.dumps([images, inputs, outputs, side * side, *found]) + "\n")
+            data_type, channels_last = choose(KINDS)
+            ask = functools.partial(cudnn.first_choice, shape, data_type=data_type, channels_last=channels_last)
+            row = [data_type, int(channels_last), images, inputs, outputs, side * side, *map(ask, PASSES)]
+            file.write(json.dumps(row) + "\n")
 
 
-def features(images: int, inputs: int, outputs: int, positions: int) -> list[int]:
-    columns, planes = images * positions, inputs * outputs
-    sizes = [columns, planes, columns * inputs, columns * outputs, columns * planes]
-    return [images, inputs, outputs, positions, positions % 4, *sizes]
+def features(row: Row) -> list[int]:
+    columns, planes = row.images * row.positions, row.inputs * row.outputs
+    sizes = [columns, planes, columns * row.inputs, columns * row.outputs, columns * planes]
+    types = [int(row.data_type == BFLOAT16), int(row.data_type == FLOAT)]
+    return [row.images, row.inputs, row.outputs, row.positions, row.positions % 4, *sizes, *types]
 
 
-def answer(step: str, images: int, planes: int, engine: int, workspace: int) -> int:
+def answer(step: str, row: Row) -> int:
+    """-1 for another engine, or the parts that are summed in the workspace, times 1,000, and the other bytes of it."""
+    engine, workspace = getattr(row, step)
     if engine != CUBLASLT[step]:
         return -1
-    # Each image has its own product, and the products are summed; a single one is split in parts of its own.
-    sums = images * planes * 4 if step == "filter" else 0
-    return 0 if workspace == sums and (step != "filter" or images > 1) else DESCRIPTION_BYTES
+    columns, planes = row.images * row.positions, row.inputs * row.outputs
+    if row.channels_last:
+        values = {"forward": columns * row.outputs, "input": columns * row.inputs, "filter": planes}[step]
+        parts, others = divmod(workspace, values * SUM_BYTES)
+        return parts * PARTS_UNIT + (others if others in DESCRIPTIONS else 272)
+    # Each image has its own product, and the gradients of filters are summed. The product of a single image is split in
+    # parts of its own, which are not modeled.
+    others = workspace - (row.images * planes * SUM_BYTES if step == "filter" else 0)
+    return others if others in DESCRIPTIONS else 400
+
+
+FILES = {
+    "float.txt": (lambda row: row.data_type == FLOAT and not row.channels_last, 2e-5, 2e-5),
+    "half.txt": (lambda row: row.data_type != FLOAT and not row.channels_last, 1e-4, 1e-4),
+    "channels_last.txt": (lambda row: row.channels_last, 1.2e-4, 2e-4),
+}
+"""Which rows are in each file, and how far its trees are pruned: for results that are images, and for filters."""
 
 
 def fit(folder: pathlib.Path, output: pathlib.Path) -> None:
+    output.mkdir(parents=True, exist_ok=True)
+    rows = [Row(*json.loads(line)) for path in sorted(folder.glob("*.jsonl")) for line in path.open()]
+    for name, (is_included, of_images, of_filters) in FILES.items():
+        print(name)
+        lines = fit_trees([row for row in rows if is_included(row)], of_images, of_filters)
+        (output / name).write_text("\n".join(lines) + "\n")
+
+
+def fit_trees(rows: list[Row], of_images: float, of_filters: float) -> list[str]:
+    import numpy
     from sklearn.tree import DecisionTreeClassifier
 
-    rows = [json.loads(line) for path in sorted(folder.glob("*.jsonl")) for line in path.open()]
-    values = [features(*row[:4]) for row in rows]
-    others = range(0, len(rows), 5)
-    known = [number for number in range(len(rows)) if number not in others]
-    new = functools.partial(DecisionTreeClassifier, min_samples_leaf=3, ccp_alpha=4e-5, criterion="entropy", random_state=0)
+    values = numpy.array([features(row) for row in rows])
+    is_left_out = numpy.arange(len(rows)) % 5 == 0
     lines = []
-    for index, step in enumerate(PASSES):
-        answers = [answer(step, row[0], row[1] * row[2], *row[4 + index]) for row in rows]
-        tried = new().fit([values[of] for of in known], [answers[of] for of in known])
-        guesses = map(int, tried.predict([values[of] for of in others]))
-        pairs = [(guess, answers[of]) for guess, of in zip(guesses, others, strict=True)]
-        right = sum(guess == correct for guess, correct in pairs)
-        engines = sum((guess < 0) == (correct < 0) for guess, correct in pairs)
-        print(f"{step}: of {len(pairs)} convolutions left out, {engines} have the right engine, {right} its workspace too")
+    for step in PASSES:
+        alpha = of_filters if step == "filter" else of_images
+        new = functools.partial(
+            DecisionTreeClassifier, min_samples_leaf=2, ccp_alpha=alpha, criterion="entropy", random_state=0
+        )
+        answers = numpy.array([answer(step, row) for row in rows])
+        guesses = new().fit(values[~is_left_out], answers[~is_left_out]).predict(values[is_left_out])
+        correct = answers[is_left_out]
+        engines, right = sum((guesses < 0) == (correct < 0)), sum(guesses == correct)
+        print(f"{step}: of {len(correct)} convolutions left out, {engines} have the right engine, {right} its workspace too")
         tree = new().fit(values, answers)
         lines += [step, *written(tree.tree_, tree.classes_, FEATURES)]
-    output.write_text("\n".join(lines) + "\n")
+    return lines
 
 
 if __name__ == "__main__":

@@ -1,54 +1,36 @@
 //! The engine that passes 1×1 convolutions to cuBLASLt.
 //!
-//! On a real card, cuDNN's heuristics prefer it for 77 to 94% of them, by pass. Without a device, cuBLASLt
-//! cannot be initialized, so the deviceless mode leaves the engine out, and the emulator puts it back.
+//! On a real card, cuDNN's heuristics prefer it for 66 to 99% of them, by pass and type. Without a device,
+//! cuBLASLt cannot be initialized, so the deviceless mode leaves the engine out, and the emulator puts it back.
 //!
-//! For fp32 with channels first, the decision trees in `one_by_one.txt` say when it comes first, and whether
-//! its workspace has room for a description. They are fitted to the first choices of an H200 (cuDNN 9.19) for
-//! 160,000 convolutions by `measure/one_by_one.py`: of convolutions that were left out of the fit, 98.2 to
-//! 99.3% are given to the right engine, and 95.2 to 97.5% have the right workspace as well. For other types
-//! and layouts, both are modeled on the layers of ResNet-50.
+//! The decision trees in `one_by_one` say when it comes first, and with which workspace. They are fitted to the
+//! first choices of an H200 (cuDNN 9.19) for 1,080,000 convolutions by `measure/one_by_one.py`. The share of
+//! convolutions that get the right engine, and the right workspace too, among those left out of the fit:
+//!
+//! | trees | engine | workspace too |
+//! |---|---|---|
+//! | fp32, channels first | 99.4 to 99.8% | 98.2 to 98.8% |
+//! | half precision, channels first | 96.0 to 97.4% | 91.5 to 92.9% |
+//! | channels last | 95.7 to 97.2% | 61 to 85% |
 
-use super::data_type::FLOAT;
+use super::data_type::{BFLOAT16, FLOAT};
 use super::decision_tree::DecisionTree;
 use super::emulated_engine::EmulatedEngine;
 use super::graph::{Convolution, Pass};
-use crate::card::card;
 use std::sync::LazyLock;
-
-/// Bytes that a split product needs in addition to its partial sums.
-const DESCRIPTION_BYTES: i64 = 272;
 
 /// Bytes of a partial sum, for any input type.
 const SUM_BYTES: i64 = 4;
 
-/// The engine, if a real card's heuristics would put it first.
-pub(super) fn first_choice(convolution: &Convolution) -> Option<EmulatedEngine> {
-    if !convolution.is_matrix_product() {
-        return None;
-    }
-    let is_float = convolution.x.data_type == FLOAT;
-    let (engine, workspace) = match (convolution.pass, convolution.x.is_channels_last()) {
-        (pass, false) if is_float => measured(convolution, pass)?,
-        (Pass::Forward, true) => (58, unsplit(is_float)),
-        (Pass::BackwardData, true) => (63, unsplit(is_float)),
-        (Pass::BackwardFilter, true) => (62, split_sum(convolution, is_float)),
-        _ if convolution.x.positions() % 4 != 0 => return None,
-        (Pass::Forward, false) => (58, unsplit(is_float)),
-        (Pass::BackwardData, false) => (63, unsplit(is_float)),
-        (Pass::BackwardFilter, false) => (62, sum_over_images(convolution)?),
-    };
-    Some(EmulatedEngine {
-        engine,
-        workspace,
-        uses_tensor_cores: true,
-        model: "cuDNN 1×1 convolutions through cuBLASLt",
-    })
-}
+/// An answer of the trees is the number of parts that are summed in the workspace, times this number, and the
+/// other bytes of the workspace; or -1 where another engine comes first.
+const PARTS_UNIT: i64 = 1000;
 
-const TREES: &str = include_str!("one_by_one.txt");
+const FLOAT_TREES: &str = include_str!("one_by_one/float.txt");
+const HALF_TREES: &str = include_str!("one_by_one/half.txt");
+const CHANNELS_LAST_TREES: &str = include_str!("one_by_one/channels_last.txt");
 
-const FEATURES: [&str; 10] = [
+const FEATURES: [&str; 12] = [
     "images",
     "inputs",
     "outputs",
@@ -59,70 +41,105 @@ const FEATURES: [&str; 10] = [
     "read",
     "written",
     "products",
+    "bfloat16",
+    "float",
 ];
 
-/// Engine and workspace in fp32 with channels first, by the trees. Their answers are the bytes that the
-/// workspace has besides partial sums, or -1 where another engine comes first.
-fn measured(convolution: &Convolution, pass: Pass) -> Option<(i64, i64)> {
-    static OF_PASSES: LazyLock<[DecisionTree; 3]> =
-        LazyLock::new(|| DecisionTree::of_passes(TREES, &FEATURES));
+/// Trees of the three passes.
+type Trees = LazyLock<[DecisionTree; 3]>;
+
+/// The engine, if a real card's heuristics would put it first.
+pub(super) fn first_choice(convolution: &Convolution) -> Option<EmulatedEngine> {
+    static FIRST_FLOAT: Trees = LazyLock::new(|| DecisionTree::of_passes(FLOAT_TREES, &FEATURES));
+    static FIRST_HALF: Trees = LazyLock::new(|| DecisionTree::of_passes(HALF_TREES, &FEATURES));
+    static LAST: Trees = LazyLock::new(|| DecisionTree::of_passes(CHANNELS_LAST_TREES, &FEATURES));
+    if !convolution.is_matrix_product() {
+        return None;
+    }
     let (x, y) = (&convolution.x, &convolution.y);
     let (images, inputs, outputs, positions) = (x.size(0), x.size(1), y.size(1), x.positions());
     let (columns, planes) = (images * positions, inputs * outputs);
     let (read, written) = (columns * inputs, columns * outputs);
-    let products = columns.saturating_mul(planes);
-    let values =
-        [images, inputs, outputs, positions, positions % 4, columns, planes, read, written, products];
-    let [forward, input, filter] = &*OF_PASSES;
-    let (engine, tree, sums) = match pass {
-        Pass::Forward => (58, forward, 0),
-        Pass::BackwardData => (63, input, 0),
-        // Each image has its own product, and the products are summed.
-        Pass::BackwardFilter => (62, filter, images * planes * SUM_BYTES),
+    let values = [
+        images,
+        inputs,
+        outputs,
+        positions,
+        positions % 4,
+        columns,
+        planes,
+        read,
+        written,
+        columns.saturating_mul(planes),
+        i64::from(x.data_type == BFLOAT16),
+        i64::from(x.data_type == FLOAT),
+    ];
+    let is_channels_last = x.is_channels_last();
+    let [forward, input, filter] = match (is_channels_last, x.data_type) {
+        (true, _) => &*LAST,
+        (false, FLOAT) => &*FIRST_FLOAT,
+        (false, _) => &*FIRST_HALF,
     };
-    Some(tree.answer(&values)).filter(|more| *more >= 0).map(|more| (engine, sums + more))
-}
-
-/// Workspace in bytes of a product that is not split: at most room for its own description.
-fn unsplit(is_float: bool) -> i64 {
-    if is_float { 400 } else { 0 }
-}
-
-/// Workspace in channels-first layout, where each image has its own product and the products are summed; if
-/// they are larger than the images themselves, another engine is faster.
-fn sum_over_images(convolution: &Convolution) -> Option<i64> {
-    const HALF_BYTES: i64 = 2;
-    let (x, y) = (&convolution.x, &convolution.y);
-    let products = x.size(1) * y.size(1) * SUM_BYTES;
-    let images = (x.size(1) + y.size(1)) * x.positions() * HALF_BYTES;
-    (10 * products < 14 * images).then(|| x.size(0) * products)
-}
-
-/// Workspace in channels-last layout, where there is one product over all positions of all images, split
-/// until all multiprocessors are busy.
-fn split_sum(convolution: &Convolution, is_float: bool) -> i64 {
-    let (rows, columns) = (convolution.y.size(1), convolution.x.size(1));
-    let multiprocessors = i64::from(card().multiprocessors);
-    let tiles = |tall: i64| (rows + tall - 1) / tall * ((columns + 127) / 128);
-    let splits = if is_float { multiprocessors / tiles(256) } else { multiprocessors * 4 / 7 / tiles(128) };
-    if splits < 3 { 0 } else { DESCRIPTION_BYTES + rows * columns * SUM_BYTES * splits }
+    let (engine, tree, result) = match convolution.pass {
+        Pass::Forward => (58, forward, written),
+        Pass::BackwardData => (63, input, read),
+        Pass::BackwardFilter => (62, filter, planes),
+    };
+    let answer = Some(tree.answer(&values)).filter(|answer| *answer >= 0)?;
+    let (parts, others) = (answer / PARTS_UNIT, answer % PARTS_UNIT);
+    let sums = match convolution.pass {
+        // One product over all positions of all images, which may be split.
+        _ if is_channels_last => parts * result,
+        // Each image has its own product, and the products are summed.
+        Pass::BackwardFilter => images * planes,
+        _ => 0,
+    };
+    Some(EmulatedEngine {
+        engine,
+        workspace: sums * SUM_BYTES + others,
+        uses_tensor_cores: true,
+        model: "cuDNN 1×1 convolutions through cuBLASLt",
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::data_type::HALF;
     use super::super::decision_tree;
     use super::*;
 
     #[test]
     fn the_trees_are_complete() {
-        decision_tree::check(TREES, &FEATURES, &[-1, 0, 400]);
+        for text in [FLOAT_TREES, HALF_TREES, CHANNELS_LAST_TREES] {
+            decision_tree::check(text, &FEATURES, -1);
+        }
     }
+
+    fn workspace(pass: Pass, data_type: i32, is_channels_last: bool, sizes: [[i64; 4]; 3]) -> Option<i64> {
+        let convolution = Convolution::example(pass, data_type, is_channels_last, sizes, 1);
+        first_choice(&convolution).map(|engine| engine.workspace)
+    }
+
+    // As an H200 answers.
 
     #[test]
     fn gradients_of_filters_are_summed_over_images() {
         let sizes = [[128, 72, 28, 28], [176, 72, 1, 1], [128, 176, 28, 28]];
-        let convolution = Convolution::example(Pass::BackwardFilter, FLOAT, false, sizes, 1);
-        // As an H200 answers.
-        assert_eq!(first_choice(&convolution).map(|engine| engine.workspace), Some(128 * 72 * 176 * 4 + 400));
+        assert_eq!(workspace(Pass::BackwardFilter, FLOAT, false, sizes), Some(128 * 72 * 176 * 4 + 400));
+        let sizes = [[128, 100, 28, 28], [224, 100, 1, 1], [128, 224, 28, 28]];
+        assert_eq!(workspace(Pass::BackwardFilter, HALF, false, sizes), Some(128 * 100 * 224 * 4));
+    }
+
+    #[test]
+    fn products_over_all_images_are_split() {
+        let sizes = [[32, 640, 14, 14], [480, 640, 1, 1], [32, 480, 14, 14]];
+        assert_eq!(workspace(Pass::BackwardFilter, HALF, true, sizes), Some(4 * 640 * 480 * 4 + 272));
+        assert_eq!(workspace(Pass::Forward, HALF, true, sizes), Some(0));
+    }
+
+    #[test]
+    fn other_engines_come_first_for_some() {
+        let sizes = [[128, 192, 7, 7], [160, 192, 1, 1], [128, 160, 7, 7]];
+        assert_eq!(workspace(Pass::Forward, BFLOAT16, false, sizes), None);
     }
 }
