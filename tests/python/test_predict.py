@@ -187,6 +187,7 @@ def test_a_leak_is_found_without_a_gpu(predict: Predict) -> None:
     assert finding["site"]["line"] == 6
     # The input of each layer, and the result.
     assert finding["bytes_per_step"] == 5 * 512 * 256 * 4
+    assert finding["holder"]["path"] == "__main__.kept"
 
 
 def test_arguments_modules_and_environment(predict: Predict) -> None:

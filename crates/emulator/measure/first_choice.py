@@ -23,12 +23,12 @@ import pathlib
 import random
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
-SIDES = [*range(4, 11), *range(12, 17), *range(18, 33, 2), 36, 40, 48, 50, 56, 60, 64, 72, 80, 96]
+SIDES = [*range(1, 11), *range(12, 17), *range(18, 33, 2), 36, 40, 48, 50, 56, 60, 64, 72, 80, 96]
 SIDES += [100, 104, 112, 120, 128, 144, 160, 192, 224, 240, 256]
-CHANNELS = [1, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 112, 128, 144, 160, 192, 224, 256]
-CHANNELS += [320, 384, 448, 512, 640, 768, 1024]
+CHANNELS = [1, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 58, 64, 72, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224]
+CHANNELS += [240, 256, 288, 320, 384, 448, 512, 640, 768, 1024]
 IMAGES = [1, 2, 3, 4, 5, 8, 10, 12, 16, 20, 24, 25, 32, 48, 50, 64, 80, 96, 100, 128, 192, 200, 256]
 IMAGES += [384, 400, 500, 512, 1000, 1024]
 FILTERS = [3, 3, 3, 3, 4, 5, 5, 7]
@@ -44,8 +44,17 @@ FLOAT = 0
 
 CollectPart = Callable[[pathlib.Path, int, float], None]
 """Writes what it finds into a file, with a seed, for some seconds."""
-Shape = tuple[int, int, int, int, int, int]
-"""Images, channels of input and output, side of the images and of the filter, padding."""
+
+
+class Shape(NamedTuple):
+    """A convolution with stride 1. `sides` are those of images, or of volumes; filter and padding are the same in all."""
+
+    images: int
+    inputs: int
+    outputs: int
+    sides: tuple[int, ...]
+    filter: int
+    padding: int
 
 
 class Cudnn:
@@ -68,34 +77,32 @@ class Cudnn:
         self, shape: Shape, step: str, *, data_type: int = FLOAT, channels_last: bool = False, with_workspace: bool = True
     ) -> tuple[int, int]:
         """The same, with the bytes of its workspace."""
-        images, inputs, outputs, side, size, padding = shape
-        result = side + 2 * padding - size + 1
+        images, inputs, outputs, sides, size, padding = shape
+        results = [side + 2 * padding - size + 1 for side in sides]
         descriptor, attribute = PASSES[step]
         with contextlib.ExitStack() as stack:
             new = functools.partial(self._descriptor, stack)
             tensors = []
             for name, sizes in (
-                ("w", [outputs, inputs, size, size]),
-                ("x", [images, inputs, side, side]),
-                ("y", [images, outputs, result, result]),
+                ("w", [outputs, inputs, *[size] * len(sides)]),
+                ("x", [images, inputs, *sides]),
+                ("y", [images, outputs, *results]),
             ):
                 tensor = new(17)
                 self._set(tensor, 900, 3, [16], ctypes.c_int64)
                 self._set(tensor, 901, 1, [data_type], ctypes.c_int)
                 self._set(tensor, 902, 3, sizes, ctypes.c_int64)
-                values, channels = sizes[1] * sizes[2] * sizes[3], sizes[1]
-                strides = [values, sizes[2] * sizes[3], sizes[3], 1]
-                if channels_last:
-                    strides = [values, 1, sizes[3] * channels, channels]
+                others = range(2, len(sizes))
+                strides = contiguous(sizes, [0, *others, 1] if channels_last else [0, 1, *others])
                 self._set(tensor, 903, 3, strides, ctypes.c_int64)
                 self._set(tensor, 906, 3, [ord(name)], ctypes.c_int64)
                 tensors.append(self._finalized(tensor))
             window = new(1)
             self._set(window, 100, 1, [FLOAT], ctypes.c_int)
             self._set(window, 101, 7, [1], ctypes.c_int)
-            self._set(window, 106, 3, [2], ctypes.c_int64)
+            self._set(window, 106, 3, [len(sides)], ctypes.c_int64)
             for name, value in ((102, 1), (103, 1), (104, padding), (105, padding)):
-                self._set(window, name, 3, [value, value], ctypes.c_int64)
+                self._set(window, name, 3, [value] * len(sides), ctypes.c_int64)
             operation = new(descriptor)
             self._set(operation, attribute, 4, [1.0], ctypes.c_float)
             self._set(operation, attribute + 1, 4, [0.0], ctypes.c_float)
@@ -147,13 +154,22 @@ class Cudnn:
             raise RuntimeError(f"cuDNN returned {status}")
 
 
+def contiguous(sizes: list[int], order: list[int]) -> list[int]:
+    """Strides of a tensor whose dimensions are in this order in memory."""
+    strides, stride = [0] * len(sizes), 1
+    for dimension in reversed(order):
+        strides[dimension] = stride
+        stride *= sizes[dimension]
+    return strides
+
+
 def shapes(seed: int) -> Iterator[Shape]:
     choose = random.Random(seed).choice
     while True:
         size, side, images = choose(FILTERS), choose(SIDES), choose(IMAGES)
         inputs, outputs, padding = choose(CHANNELS), choose(CHANNELS), choose([size // 2, size // 2, size // 2, 0, 1, 2])
         if images * max(inputs, outputs) * side * side <= MAX_VALUES and side + 2 * padding >= size:
-            yield images, inputs, outputs, side, size, padding
+            yield Shape(images, inputs, outputs, (side, side), size, padding)
 
 
 def collect_part(path: pathlib.Path, seed: int, seconds: float) -> None:
@@ -163,7 +179,9 @@ def collect_part(path: pathlib.Path, seed: int, seconds: float) -> None:
         for shape in shapes(seed):
             if time.monotonic() - began > seconds:
                 return
-            file.write(json.dumps([*shape, *(cudnn.first_engine(shape, step) for step in PASSES)]) + "\n")
+            images, inputs, outputs, (side, _), size, padding = shape
+            engines = [cudnn.first_engine(shape, step) for step in PASSES]
+            file.write(json.dumps([images, inputs, outputs, side, size, padding, *engines]) + "\n")
 
 
 def collect(folder: pathlib.Path, seconds: float, collect_part: CollectPart) -> None:
@@ -178,18 +196,18 @@ def collect(folder: pathlib.Path, seconds: float, collect_part: CollectPart) -> 
         process.join()
 
 
-def features(shape: Shape) -> list[int]:
-    images, inputs, outputs, side, size, padding = shape
+def features(images: int, inputs: int, outputs: int, side: int, size: int, padding: int) -> list[int]:
     positions = images * (side + 2 * padding - size + 1) ** 2
     planes = inputs * outputs
-    return [*shape, positions, images * side * side, planes, positions * planes * size * size]
+    sizes = [positions, images * side * side, planes, positions * planes * size * size]
+    return [images, inputs, outputs, side, size, padding, *sizes]
 
 
 def fit(folder: pathlib.Path, output: pathlib.Path) -> None:
     from sklearn.tree import DecisionTreeClassifier
 
     rows = [json.loads(line) for path in sorted(folder.glob("*.jsonl")) for line in path.open()]
-    values = [features(tuple(row[:6])) for row in rows]
+    values = [features(*row[:6]) for row in rows]
     others = range(0, len(rows), 5)
     known = [number for number in range(len(rows)) if number not in others]
     new = functools.partial(DecisionTreeClassifier, min_samples_leaf=2, ccp_alpha=2e-5, criterion="entropy", random_state=0)

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import pathlib
 import random
 import time
 from typing import NamedTuple
 
-from first_choice import FLOAT, PASSES, Cudnn, main, written
+from first_choice import FLOAT, PASSES, Cudnn, Shape, main, written
 
 SIDES = [*range(1, 11), *range(12, 19), 20, 24, 28, 30, 32, 35, 40, 48, 56, 64, 80, 96, 112, 128]
 CHANNELS = [1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 58, 64, 72, 80, 96, 100, 112, 116, 120, 128, 144, 160, 176]
@@ -38,7 +39,18 @@ DESCRIPTIONS = [0, 256, 272, 288, 304, 320, 336, 400, 416]
 """Bytes that a workspace may have besides sums."""
 PARTS_UNIT = 1000
 FEATURES = ["images", "inputs", "outputs", "positions", "alignment", "columns", "planes", "read", "written", "products"]
-FEATURES += ["bfloat16", "float"]
+FEATURES += ["bfloat16", "float", "depth", "height", "width"]
+
+
+LENGTHS = [1, 7, 12, 16, 24, 32, 48, 50, 64, 72, 96, 100, 128, 144, 192, 197, 256, 336, 400, 512, 720, 1000, 1024, 2048, 4096]
+DEPTHS = [1, 2, 4, 5, 8, 10, 16, 20, 32]
+SIDES_OF = [
+    lambda choose: (side := choose(SIDES), side),
+    lambda choose: (choose(SIDES), choose(SIDES)),
+    lambda choose: (1, choose(LENGTHS)),
+    lambda choose: (choose(DEPTHS), side := choose(SIDES), side),
+]
+"""Sides of square and other images, of sequences, and of volumes."""
 
 
 class Row(NamedTuple):
@@ -47,7 +59,7 @@ class Row(NamedTuple):
     images: int
     inputs: int
     outputs: int
-    positions: int
+    sides: list[int]
     forward: tuple[int, int]
     input: tuple[int, int]
     filter: tuple[int, int]
@@ -57,21 +69,23 @@ def collect_part(path: pathlib.Path, seed: int, seconds: float) -> None:
     cudnn, choose, began = Cudnn(), random.Random(seed).choice, time.monotonic()
     with path.open("w") as file:
         while time.monotonic() - began < seconds:
-            images, inputs, outputs, side = choose(IMAGES), choose(CHANNELS), choose(CHANNELS), choose(SIDES)
-            if images * max(inputs, outputs) * side * side > MAX_VALUES:
+            images, inputs, outputs, sides = choose(IMAGES), choose(CHANNELS), choose(CHANNELS), choose(SIDES_OF)(choose)
+            if images * max(inputs, outputs) * math.prod(sides) > MAX_VALUES:
                 continue
-            shape = images, inputs, outputs, side, 1, 0
+            shape = Shape(images, inputs, outputs, sides, 1, 0)
             data_type, channels_last = choose(KINDS)
             ask = functools.partial(cudnn.first_choice, shape, data_type=data_type, channels_last=channels_last)
-            row = [data_type, int(channels_last), images, inputs, outputs, side * side, *map(ask, PASSES)]
+            row = [data_type, int(channels_last), images, inputs, outputs, sides, *map(ask, PASSES)]
             file.write(json.dumps(row) + "\n")
 
 
 def features(row: Row) -> list[int]:
-    columns, planes = row.images * row.positions, row.inputs * row.outputs
+    positions = math.prod(row.sides)
+    columns, planes = row.images * positions, row.inputs * row.outputs
     sizes = [columns, planes, columns * row.inputs, columns * row.outputs, columns * planes]
     types = [int(row.data_type == BFLOAT16), int(row.data_type == FLOAT)]
-    return [row.images, row.inputs, row.outputs, row.positions, row.positions % 4, *sizes, *types]
+    depth = row.sides[0] if len(row.sides) == 3 else 0
+    return [row.images, row.inputs, row.outputs, positions, positions % 4, *sizes, *types, depth, *row.sides[-2:]]
 
 
 def answer(step: str, row: Row) -> int:
@@ -79,7 +93,7 @@ def answer(step: str, row: Row) -> int:
     engine, workspace = getattr(row, step)
     if engine != CUBLASLT[step]:
         return -1
-    columns, planes = row.images * row.positions, row.inputs * row.outputs
+    columns, planes = row.images * math.prod(row.sides), row.inputs * row.outputs
     if row.channels_last:
         values = {"forward": columns * row.outputs, "input": columns * row.inputs, "filter": planes}[step]
         parts, others = divmod(workspace, values * SUM_BYTES)
@@ -92,8 +106,8 @@ def answer(step: str, row: Row) -> int:
 
 FILES = {
     "float.txt": (lambda row: row.data_type == FLOAT and not row.channels_last, 2e-5, 2e-5),
-    "half.txt": (lambda row: row.data_type != FLOAT and not row.channels_last, 1e-4, 1e-4),
-    "channels_last.txt": (lambda row: row.channels_last, 1.2e-4, 2e-4),
+    "half.txt": (lambda row: row.data_type != FLOAT and not row.channels_last, 4e-5, 4e-5),
+    "channels_last.txt": (lambda row: row.channels_last, 8e-5, 2e-4),
 }
 """Which rows are in each file, and how far its trees are pruned: for results that are images, and for filters."""
 
@@ -116,9 +130,7 @@ def fit_trees(rows: list[Row], of_images: float, of_filters: float) -> list[str]
     lines = []
     for step in PASSES:
         alpha = of_filters if step == "filter" else of_images
-        new = functools.partial(
-            DecisionTreeClassifier, min_samples_leaf=2, ccp_alpha=alpha, criterion="entropy", random_state=0
-        )
+        new = functools.partial(DecisionTreeClassifier, min_samples_leaf=2, ccp_alpha=alpha, criterion="entropy", random_state=0)
         answers = numpy.array([answer(step, row) for row in rows])
         guesses = new().fit(values[~is_left_out], answers[~is_left_out]).predict(values[is_left_out])
         correct = answers[is_left_out]

@@ -18,6 +18,7 @@
 
 #![warn(missing_docs)]
 
+mod calibration;
 mod confidence;
 mod gpu_models;
 mod notes;

@@ -1,5 +1,6 @@
 //! Predicts whether a program fits on a GPU, by running it on an emulated one.
 
+use crate::calibration::Calibration;
 use crate::confidence::{
     PredictionConfidence, address_doubt, doubts, has_cut_loops, judge_reads, loop_doubts, model_remark,
     not_covered,
@@ -66,7 +67,8 @@ pub struct Prediction {
     pub highest: DevicePeak,
     /// Peaks of all devices of all ranks.
     pub all: Vec<DevicePeak>,
-    /// How far these peaks depend on the addresses that the driver returns, on the device that needs most.
+    /// Lowest and highest peaks over addresses that the driver may return, and over how far such predictions
+    /// were off, on the device that needs most.
     pub ranges: PeakRanges,
     /// Phases of the program on the device that needs most; none if it has no loop over a data loader.
     pub phases: Vec<ProgramPhase>,
@@ -164,6 +166,9 @@ pub fn predict(job: &Job, folder: &RunFolder, once: bool) -> anyhow::Result<Pred
     let capacity = if ran_out { AMPLE_MEMORY_BYTES } else { emulated.capacity.unwrap_or(emulated.memory) };
     let ranges = ranges(&peaks, capacity);
     confidence.reasons.extend(address_doubt(&ranges, &peaks.highest));
+    let calibration = Calibration::of(&notes);
+    confidence.reasons.extend(calibration.map(Calibration::doubt));
+    let ranges = calibration.map_or(ranges, |calibration| calibration.widen(ranges));
     confidence.reasons.extend(loop_doubts(&peaks.info));
     // What was asked for with `--steps N` is all that is judged.
     let has_own_limit = peaks.info.state.exit() == Some(Exit::Stopped(StopReason::Steps));

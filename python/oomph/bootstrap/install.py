@@ -62,12 +62,13 @@ class RecordedProcess:
     def __init__(self, settings: Settings, library: ctypes.CDLL | None, chosen: History) -> None:
         self.library = library
         self.stop_rule = StopRule(settings.steps)
-        # A run that ends where its steps repeat themselves is a prediction: who holds what is not asked, and would take time.
+        # A run that ends where its steps repeat themselves is a prediction.
         is_prediction = settings.steps is None
         options = Options(
             settings.output,
             is_fresh=True,
-            has_heap=not is_prediction and "observe" not in settings.techniques,
+            has_heap=not settings.techniques,
+            has_heap_without_need=not is_prediction,
             has_all_stacks=is_prediction or settings.detail == "full",
             is_live=settings.is_live,
         )

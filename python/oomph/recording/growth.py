@@ -46,6 +46,10 @@ class Growth:
         self._lowest_before, self._lowest = self._lowest, None
         return has_grown and self._has_time()
 
+    @property
+    def has_looked(self) -> bool:
+        return self._spent > 0
+
     @contextmanager
     def looking(self) -> Iterator[None]:
         began = time.monotonic()

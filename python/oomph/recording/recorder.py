@@ -71,6 +71,8 @@ class Options:
     """Whether to name tensors."""
     has_heap: bool = True
     """Whether to write who holds the tensors."""
+    has_heap_without_need: bool = True
+    """Whether to write that also if memory neither grows nor runs out."""
     has_own_steps: bool = False
     """Whether only the program's own word ends a step."""
     has_all_stacks: bool = False
@@ -499,6 +501,8 @@ class Recorder:
 
     def _write_last_heap(self, reason: str) -> None:
         """A program that catches a failed allocation goes on: what held its memory then is kept beside what does later."""
+        if not (self.options.has_heap_without_need or self._growth.has_looked or reason == "oom"):
+            return
         if self._is_heap_of_oom and reason != "oom":
             self.files.rename("heap", "oom.heap")
         self._is_heap_of_oom = reason == "oom"

@@ -4,14 +4,14 @@
 //! cuBLASLt cannot be initialized, so the deviceless mode leaves the engine out, and the emulator puts it back.
 //!
 //! The decision trees in `one_by_one` say when it comes first, and with which workspace. They are fitted to the
-//! first choices of an H200 (cuDNN 9.19) for 1,080,000 convolutions by `measure/one_by_one.py`. The share of
+//! first choices of an H200 (cuDNN 9.19) for 1,252,000 convolutions by `measure/one_by_one.py`. The share of
 //! convolutions that get the right engine, and the right workspace too, among those left out of the fit:
 //!
 //! | trees | engine | workspace too |
 //! |---|---|---|
-//! | fp32, channels first | 99.4 to 99.8% | 98.2 to 98.8% |
-//! | half precision, channels first | 96.0 to 97.4% | 91.5 to 92.9% |
-//! | channels last | 95.7 to 97.2% | 61 to 85% |
+//! | fp32, channels first | 98.6 to 99.6% | 96.2 to 97.7% |
+//! | half precision, channels first | 96.0 to 98.5% | 91.5 to 92.8% |
+//! | channels last | 94.0 to 97.6% | 58 to 87% |
 
 use super::data_type::{BFLOAT16, FLOAT};
 use super::decision_tree::DecisionTree;
@@ -26,11 +26,14 @@ const SUM_BYTES: i64 = 4;
 /// other bytes of the workspace; or -1 where another engine comes first.
 const PARTS_UNIT: i64 = 1000;
 
+/// Dimensions of a tensor of volumes.
+const VOLUME_DIMENSIONS: usize = 5;
+
 const FLOAT_TREES: &str = include_str!("one_by_one/float.txt");
 const HALF_TREES: &str = include_str!("one_by_one/half.txt");
 const CHANNELS_LAST_TREES: &str = include_str!("one_by_one/channels_last.txt");
 
-const FEATURES: [&str; 12] = [
+const FEATURES: [&str; 15] = [
     "images",
     "inputs",
     "outputs",
@@ -43,6 +46,9 @@ const FEATURES: [&str; 12] = [
     "products",
     "bfloat16",
     "float",
+    "depth",
+    "height",
+    "width",
 ];
 
 /// Trees of the three passes.
@@ -60,6 +66,7 @@ pub(super) fn first_choice(convolution: &Convolution) -> Option<EmulatedEngine> 
     let (images, inputs, outputs, positions) = (x.size(0), x.size(1), y.size(1), x.positions());
     let (columns, planes) = (images * positions, inputs * outputs);
     let (read, written) = (columns * inputs, columns * outputs);
+    let from_last = |index: usize| x.sizes.iter().rev().nth(index).copied().unwrap_or(1);
     let values = [
         images,
         inputs,
@@ -73,6 +80,9 @@ pub(super) fn first_choice(convolution: &Convolution) -> Option<EmulatedEngine> 
         columns.saturating_mul(planes),
         i64::from(x.data_type == BFLOAT16),
         i64::from(x.data_type == FLOAT),
+        if x.sizes.len() == VOLUME_DIMENSIONS { x.size(2) } else { 0 },
+        from_last(1),
+        from_last(0),
     ];
     let is_channels_last = x.is_channels_last();
     let [forward, input, filter] = match (is_channels_last, x.data_type) {
