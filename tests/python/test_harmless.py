@@ -519,22 +519,129 @@ def test_a_program_that_waits_for_a_signal_gets_it(same):
     assert done.stdout == "12\n"
 
 
+@pytest.mark.parametrize("name", ["SIGUSR1", "SIGTERM"])
+def test_a_program_that_registers_a_fault_handler_later_has_it_in_its_children_too(same, name):
+    done = same(
+        CPU_MODEL
+        + f"""
+    import faulthandler, os, signal
+    train(2)
+    print(faulthandler.is_enabled(), faulthandler.unregister(signal.{name}))
+    faulthandler.register(signal.{name}, all_threads=False)
+    faulthandler.enable()
+    os.kill(os.getpid(), signal.{name})
+    for _ in range(2):
+        if os.fork() == 0:
+            os.kill(os.getpid(), signal.{name})
+            print(faulthandler.is_enabled(), faulthandler.unregister(signal.{name}), flush=True)
+            os._exit(0)
+        print(os.wait()[1], flush=True)
+    os.kill(os.getpid(), signal.{name})
+""",
+        fresh=True,
+    )
+    assert done.stdout == "False False\nTrue True\n0\nTrue True\n0\n"
+    assert done.stderr.count("Stack (most recent call first)") == 4
+
+
+STORM = """
+import os, signal, sys, time
+from oomph.recording.signals import Signals
+
+asked = []
+signals = Signals(lambda reason, seconds: asked.append(reason))
+signals.install()
+me = os.getpid()
+sender = os.fork()
+if sender == 0:
+    try:
+        while True:
+            os.kill(me, signal.SIGUSR1)
+    except ProcessLookupError:
+        os._exit(0)
+
+def numbers(*given):
+    yield from (number for number in given)
+
+def deep(depth):
+    return deep(depth - 1) if depth else sum(numbers(1, 2, 3))
+
+until = time.monotonic() + 3
+while time.monotonic() < until:
+    deep(20)
+os.kill(sender, signal.SIGKILL)
+os.wait()
+print(set(asked))
+"""
+
+
+def test_signals_at_any_moment_do_not_crash_the_program(tmp_path):
+    done = subprocess.run([FORKING_PYTHON.cpu, "-c", STORM], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "{'signal'}\n"), done.stderr
+
+
+CLOSING = """
+    import json, os, signal, time
+    train(3)
+    os.closerange(3, 65536)
+    files = [open(f"file{number}", "wb") for number in range(1000)]
+    os.kill(os.getpid(), signal.SIGUSR1)
+    time.sleep(0.2)
+    train(2)
+    for file in files:
+        file.write(b"mine")
+        file.flush()
+    pid = os.fork()
+    if pid == 0:
+        for file in files:
+            file.write(b"too")
+            file.flush()
+        os.closerange(3, 65536)
+        os._exit(0)
+    print("CHILD", os.waitpid(pid, 0)[1], flush=True)
+"""
+
+
 def test_descriptors_that_the_program_gets_after_closing_all_are_its_own(run, predict):
     recorded = run(
         MODEL
+        + CLOSING
         + """
-    import os, signal, time
-    train(3)
-    os.closerange(3, 512)
-    files = [open(f"file{number}", "w") for number in range(20)]
-    time.sleep(1.1)
-    train(2)
-    for file in files:
-        file.write("mine")
-        file.flush()
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(30)
-"""
+""",
+        env=ONE_THREAD,
     )
     assert recorded.done.returncode == 143, recorded.done.stderr
-    assert [path.read_text() for path in predict.folder.glob("file*")] == ["mine"] * 20
+    assert recorded.said("CHILD") == 0
+    assert {path.read_bytes() for path in predict.folder.glob("file*")} == {b"minetoo"}
+
+
+def test_a_dump_in_the_middle_of_which_all_descriptors_are_closed_writes_nothing_into_other_files(tmp_path):
+    from oomph.interpreter.descriptors import OwnFile
+
+    ours = OwnFile(str(tmp_path / "ours"), os.O_TRUNC)
+    ours.write(b"ours")
+    number = ours._number
+    os.close(number)
+    with open(tmp_path / "theirs", "wb") as theirs:
+        os.dup2(theirs.fileno(), number)
+        with pytest.raises(OSError, match="the program has closed"):
+            ours.write(b"ours")
+        ours.close()
+        os.write(number, b"theirs")
+        os.close(number)
+    assert (tmp_path / "theirs").read_bytes() == b"theirs"
+
+
+def test_files_of_the_program_have_the_numbers_that_they_have_without_us(same):
+    same(
+        CPU_MODEL
+        + """
+    import os
+    print(os.open("/dev/null", os.O_RDONLY), sorted(map(int, os.listdir("/proc/self/fd")))[:4])
+    train(3)
+    print(os.open("/dev/null", os.O_RDONLY))
+""",
+        fresh=True,
+    )

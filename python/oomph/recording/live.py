@@ -68,7 +68,7 @@ class Live:
     def open(self) -> None:
         try:
             self._socket.open()
-        except OSError as error:
+        except (OSError, RuntimeError) as error:  # no private folder; no more threads
             say(f"this run cannot be watched: {words(error)}")
 
     def close(self) -> None:

@@ -430,7 +430,6 @@ class Recorder:
         if now - self._asked_nvml_at < _NVML_INTERVAL_SECONDS:
             return
         self._asked_nvml_at = now
-        self._signals.check()
         for row in rows:
             used = self.nvml().used(row["device"])
             if used is not None:
