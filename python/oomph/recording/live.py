@@ -167,7 +167,7 @@ class Live:
 
     def _dump(self) -> None:
         try:
-            self._dumps += self._recorder.dump("asked")
+            self._dumps += self._recorder.request_dump("asked")
         finally:
             self._is_dumping = False
 

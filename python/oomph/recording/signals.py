@@ -20,6 +20,8 @@ from .messages import say, words
 
 _EXIT_TIMEOUT_SECONDS = 2.0
 """Time for a dump before the process exits: `docker stop` allows ten seconds, and the program needs some of them."""
+_MAX_SHARE_TO_HOLD = 0.25
+"""Share of that time for the program to stop."""
 END_VARIABLE = "OOMPH_SIGTERM_SECONDS"
 
 _installed: list[Signals] = []
@@ -104,15 +106,20 @@ _holding: list[object] = []
 
 
 def _hold_main_thread(seconds: float) -> None:
-    """Keeps the program from going on while its recording is written: without us it would have ended by now."""
-    forever = threading.Event()
+    """Keeps the program from going on while its recording is written: without us it would have ended by now.
+
+    Waits for that for a moment, because nobody else can look at tensors that the program is about to free.
+    """
+    is_held, forever = threading.Event(), threading.Event()
 
     def hold(_: object) -> int:
+        is_held.set()
         forever.wait(seconds + 1.0)
         return 0
 
     _holding.append(_Pending(hold))
     ctypes.pythonapi.Py_AddPendingCall(_holding[-1], None)
+    is_held.wait(seconds * _MAX_SHARE_TO_HOLD)
 
 
 def _leave_to_child() -> None:
