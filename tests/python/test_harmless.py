@@ -634,6 +634,28 @@ def test_a_dump_in_the_middle_of_which_all_descriptors_are_closed_writes_nothing
     assert (tmp_path / "theirs").read_bytes() == b"theirs"
 
 
+SAYING = """
+import os
+from oomph.recording.messages import say
+
+os.close(2)
+data = open("data", "wb")
+assert data.fileno() == 2
+say("lost")
+data.write(b"mine")
+data.close()
+log = open("log", "ab")
+say("kept")
+"""
+
+
+def test_messages_do_not_get_into_a_file_that_has_the_number_of_standard_error(tmp_path):
+    done = subprocess.run([FORKING_PYTHON.cpu, "-c", SAYING], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "data").read_text() == "mine"
+    assert (tmp_path / "log").read_text() == "oomph: kept\n"
+
+
 def test_files_of_the_program_have_the_numbers_that_they_have_without_us(same):
     same(
         CPU_MODEL
