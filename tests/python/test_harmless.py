@@ -100,6 +100,56 @@ def test_a_program_sees_the_same_of_itself(same):
     assert "['MainThread'] 1" in done.stdout
 
 
+def test_settings_of_a_process_are_those_without_us(same):
+    same(
+        """
+    import sys
+    print(sys.argv, sys.path, len(sys.path_hooks), sorted(vars(sys.modules["__main__"])), __spec__, type(__loader__))
+    import warnings
+    print(warnings.filters)
+    import asyncio, faulthandler, gc, locale, logging, multiprocessing, os, random, resource, signal, subprocess, threading
+"""
+        + CPU_MODEL
+        + """
+    random.seed(3)
+    torch.manual_seed(3)
+    train(5)
+    print(warnings.filters, sys.path, [type(finder).__name__ for finder in sys.meta_path], logging.root.handlers)
+    print(gc.get_threshold(), gc.callbacks, gc.get_freeze_count(), gc.get_debug(), gc.garbage)
+    masks = []
+    thread = threading.Thread(target=lambda: masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, [])))
+    thread.start()
+    thread.join()
+    print(masks, signal.pthread_sigmask(signal.SIG_BLOCK, []), [signal.getsignal(number) for number in signal.valid_signals()])
+    print(threading.excepthook is threading.__excepthook__, sys.unraisablehook is sys.__unraisablehook__, sys.gettrace(),
+          sys.getprofile(), threading.gettrace(), threading.getprofile(), sys.get_asyncgen_hooks(), thread.name)
+    print(sys.getrecursionlimit(), sys.stdout.encoding, sys.stderr.encoding, locale.setlocale(locale.LC_ALL), faulthandler.is_enabled())
+    cudnn, cuda = torch.backends.cudnn, torch.backends.cuda
+    print(cudnn.benchmark, cudnn.deterministic, cudnn.enabled, cudnn.allow_tf32, cuda.matmul.allow_tf32, cuda.flash_sdp_enabled())
+    print(torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_num_threads(), torch.get_default_device(),
+          torch.are_deterministic_algorithms_enabled(), torch.is_anomaly_enabled(), torch.multiprocessing.get_sharing_strategy())
+    print(random.random(), torch.rand(3), torch.get_rng_state().sum(), os.umask(0o22), os.nice(0), os.sched_getaffinity(0))
+    print([resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")])
+    print(multiprocessing.get_start_method(allow_none=True), multiprocessing.current_process().name, multiprocessing.Process().name)
+    print(type(asyncio.get_event_loop_policy()), os.getcwd(), sys.executable, os.getpgid(0) == os.getpid())
+    descriptors = "import os; print(sorted(map(int, os.listdir('/proc/self/fd'))))"
+    print(subprocess.run([sys.executable, "-I", "-c", descriptors], close_fds=False, capture_output=True, text=True).stdout)
+    model = nn.Linear(2, 2)
+    print(vars(model).keys(), vars(model.weight), model.weight._backward_hooks, model(torch.ones(2)).sum().grad_fn.metadata)
+""",
+        fresh=True,
+    )
+
+
+def test_a_program_with_few_descriptors_is_recorded(predict):
+    predict.write(CPU_MODEL + "    train(2)\n    print('trained')\n")
+    command = f"ulimit -n 10; exec {OOMPH} run --cpu --python {sys.executable} -o recording train.py"
+    done = subprocess.run(["sh", "-c", command], cwd=predict.folder, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and done.stdout.startswith("trained\n"), done.stderr
+    assert without_ours(done.stderr) == ""
+    assert (predict.folder / "recording/rank0.pickle").exists()
+
+
 def test_patches_of_the_program_are_called(same):
     done = same(
         CPU_MODEL
