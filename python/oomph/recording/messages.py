@@ -8,7 +8,7 @@ import sys
 
 from ..interpreter.descriptors import identity
 
-_STDERR = 2
+_STDOUT, _STDERR = 1, 2
 _AT_START = identity(_STDERR)
 
 
@@ -22,8 +22,10 @@ def say(text: str) -> None:
 
 def _is_data() -> bool:
     """Whether standard error has become a file of the program, which has closed it and got its number again. A log is opened for
-    appending."""
-    if identity(_STDERR) == _AT_START or not stat.S_ISREG(os.fstat(_STDERR).st_mode):
+    appending, or is standard output as well."""
+    if sys.stderr is not sys.__stderr__ or identity(_STDERR) in (_AT_START, identity(_STDOUT)):
+        return False
+    if not stat.S_ISREG(os.fstat(_STDERR).st_mode):
         return False
     try:
         import fcntl

@@ -213,6 +213,8 @@ class Recorder:
             self._write("exit", ended)
             self._leave()
             self.history.stop()
+            # With nothing to write any more, this only ends the wait of those who have asked.
+            self._answer_requests()
         except Exception as error:
             self._complain(error)
 
@@ -242,6 +244,8 @@ class Recorder:
         """
         request = _Request(reason)
         self._requests.append(request)
+        if not self._is_here():
+            return False
         if not request.is_taken.wait(_REQUEST_TIMEOUT_SECONDS):
             with contextlib.suppress(ValueError):  # taken just now
                 self._requests.remove(request)
