@@ -100,6 +100,56 @@ def test_a_program_sees_the_same_of_itself(same):
     assert "['MainThread'] 1" in done.stdout
 
 
+def test_settings_of_a_process_are_those_without_us(same):
+    same(
+        """
+    import sys
+    print(sys.argv, sys.path, len(sys.path_hooks), sorted(vars(sys.modules["__main__"])), __spec__, type(__loader__))
+    import warnings
+    print(warnings.filters)
+    import asyncio, faulthandler, gc, locale, logging, multiprocessing, os, random, resource, signal, subprocess, threading
+"""
+        + CPU_MODEL
+        + """
+    random.seed(3)
+    torch.manual_seed(3)
+    train(5)
+    print(warnings.filters, sys.path, [type(finder).__name__ for finder in sys.meta_path], logging.root.handlers)
+    print(gc.get_threshold(), gc.callbacks, gc.get_freeze_count(), gc.get_debug(), gc.garbage)
+    masks = []
+    thread = threading.Thread(target=lambda: masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, [])))
+    thread.start()
+    thread.join()
+    print(masks, signal.pthread_sigmask(signal.SIG_BLOCK, []), [signal.getsignal(number) for number in signal.valid_signals()])
+    print(threading.excepthook is threading.__excepthook__, sys.unraisablehook is sys.__unraisablehook__, sys.gettrace(),
+          sys.getprofile(), threading.gettrace(), threading.getprofile(), sys.get_asyncgen_hooks(), thread.name)
+    print(sys.getrecursionlimit(), sys.stdout.encoding, sys.stderr.encoding, locale.setlocale(locale.LC_ALL), faulthandler.is_enabled())
+    cudnn, cuda = torch.backends.cudnn, torch.backends.cuda
+    print(cudnn.benchmark, cudnn.deterministic, cudnn.enabled, cudnn.allow_tf32, cuda.matmul.allow_tf32, cuda.flash_sdp_enabled())
+    print(torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_num_threads(), torch.get_default_device(),
+          torch.are_deterministic_algorithms_enabled(), torch.is_anomaly_enabled(), torch.multiprocessing.get_sharing_strategy())
+    print(random.random(), torch.rand(3), torch.get_rng_state().sum(), os.umask(0o22), os.nice(0), os.sched_getaffinity(0))
+    print([resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")])
+    print(multiprocessing.get_start_method(allow_none=True), multiprocessing.current_process().name, multiprocessing.Process().name)
+    print(type(asyncio.get_event_loop_policy()), os.getcwd(), sys.executable, os.getpgid(0) == os.getpid())
+    descriptors = "import os; print(sorted(map(int, os.listdir('/proc/self/fd'))))"
+    print(subprocess.run([sys.executable, "-I", "-c", descriptors], close_fds=False, capture_output=True, text=True).stdout)
+    model = nn.Linear(2, 2)
+    print(vars(model).keys(), vars(model.weight), model.weight._backward_hooks, model(torch.ones(2)).sum().grad_fn.metadata)
+""",
+        fresh=True,
+    )
+
+
+def test_a_program_with_few_descriptors_is_recorded(predict):
+    predict.write(CPU_MODEL + "    train(2)\n    print('trained')\n")
+    command = f"ulimit -n 10; exec {OOMPH} run --cpu --python {sys.executable} -o recording train.py"
+    done = subprocess.run(["sh", "-c", command], cwd=predict.folder, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and done.stdout.startswith("trained\n"), done.stderr
+    assert without_ours(done.stderr) == ""
+    assert (predict.folder / "recording/rank0.pickle").exists()
+
+
 def test_patches_of_the_program_are_called(same):
     done = same(
         CPU_MODEL
@@ -519,22 +569,151 @@ def test_a_program_that_waits_for_a_signal_gets_it(same):
     assert done.stdout == "12\n"
 
 
+@pytest.mark.parametrize("name", ["SIGUSR1", "SIGTERM"])
+def test_a_program_that_registers_a_fault_handler_later_has_it_in_its_children_too(same, name):
+    done = same(
+        CPU_MODEL
+        + f"""
+    import faulthandler, os, signal
+    train(2)
+    print(faulthandler.is_enabled(), faulthandler.unregister(signal.{name}))
+    faulthandler.register(signal.{name}, all_threads=False)
+    faulthandler.enable()
+    os.kill(os.getpid(), signal.{name})
+    for _ in range(2):
+        if os.fork() == 0:
+            os.kill(os.getpid(), signal.{name})
+            print(faulthandler.is_enabled(), faulthandler.unregister(signal.{name}), flush=True)
+            os._exit(0)
+        print(os.wait()[1], flush=True)
+    os.kill(os.getpid(), signal.{name})
+""",
+        fresh=True,
+    )
+    assert done.stdout == "False False\nTrue True\n0\nTrue True\n0\n"
+    assert done.stderr.count("Stack (most recent call first)") == 4
+
+
+STORM = """
+import os, signal, sys, time
+from oomph.recording.signals import Signals
+
+asked = []
+signals = Signals(lambda reason, seconds: asked.append(reason))
+signals.install()
+me = os.getpid()
+sender = os.fork()
+if sender == 0:
+    try:
+        while True:
+            os.kill(me, signal.SIGUSR1)
+    except ProcessLookupError:
+        os._exit(0)
+
+def numbers(*given):
+    yield from (number for number in given)
+
+def deep(depth):
+    return deep(depth - 1) if depth else sum(numbers(1, 2, 3))
+
+until = time.monotonic() + 3
+while time.monotonic() < until:
+    deep(20)
+os.kill(sender, signal.SIGKILL)
+os.wait()
+print(set(asked))
+"""
+
+
+def test_signals_at_any_moment_do_not_crash_the_program(tmp_path):
+    done = subprocess.run([FORKING_PYTHON.cpu, "-c", STORM], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "{'signal'}\n"), done.stderr
+
+
+CLOSING = """
+    import json, os, signal, time
+    train(3)
+    os.closerange(3, 65536)
+    files = [open(f"file{number}", "wb") for number in range(1000)]
+    os.kill(os.getpid(), signal.SIGUSR1)
+    time.sleep(0.2)
+    train(2)
+    for file in files:
+        file.write(b"mine")
+        file.flush()
+    pid = os.fork()
+    if pid == 0:
+        for file in files:
+            file.write(b"too")
+            file.flush()
+        os.closerange(3, 65536)
+        os._exit(0)
+    print("CHILD", os.waitpid(pid, 0)[1], flush=True)
+"""
+
+
 def test_descriptors_that_the_program_gets_after_closing_all_are_its_own(run, predict):
     recorded = run(
         MODEL
+        + CLOSING
         + """
-    import os, signal, time
-    train(3)
-    os.closerange(3, 512)
-    files = [open(f"file{number}", "w") for number in range(20)]
-    time.sleep(1.1)
-    train(2)
-    for file in files:
-        file.write("mine")
-        file.flush()
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(30)
-"""
+""",
+        env=ONE_THREAD,
     )
     assert recorded.done.returncode == 143, recorded.done.stderr
-    assert [path.read_text() for path in predict.folder.glob("file*")] == ["mine"] * 20
+    assert recorded.said("CHILD") == 0
+    assert {path.read_bytes() for path in predict.folder.glob("file*")} == {b"minetoo"}
+
+
+def test_a_dump_in_the_middle_of_which_all_descriptors_are_closed_writes_nothing_into_other_files(tmp_path):
+    from oomph.interpreter.descriptors import OwnFile
+
+    ours = OwnFile(str(tmp_path / "ours"), os.O_TRUNC)
+    ours.write(b"ours")
+    number = ours._number
+    os.close(number)
+    with open(tmp_path / "theirs", "wb") as theirs:
+        os.dup2(theirs.fileno(), number)
+        with pytest.raises(OSError, match="the program has closed"):
+            ours.write(b"ours")
+        ours.close()
+        os.write(number, b"theirs")
+        os.close(number)
+    assert (tmp_path / "theirs").read_bytes() == b"theirs"
+
+
+SAYING = """
+import os
+from oomph.recording.messages import say
+
+os.close(2)
+data = open("data", "wb")
+assert data.fileno() == 2
+say("lost")
+data.write(b"mine")
+data.close()
+log = open("log", "ab")
+say("kept")
+"""
+
+
+def test_messages_do_not_get_into_a_file_that_has_the_number_of_standard_error(tmp_path):
+    done = subprocess.run([FORKING_PYTHON.cpu, "-c", SAYING], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "data").read_text() == "mine"
+    assert (tmp_path / "log").read_text() == "oomph: kept\n"
+
+
+def test_files_of_the_program_have_the_numbers_that_they_have_without_us(same):
+    same(
+        CPU_MODEL
+        + """
+    import os
+    print(os.open("/dev/null", os.O_RDONLY), sorted(map(int, os.listdir("/proc/self/fd")))[:4])
+    train(3)
+    print(os.open("/dev/null", os.O_RDONLY))
+""",
+        fresh=True,
+    )

@@ -137,6 +137,7 @@ def state():
         signal.getsignal(signal.SIGTERM),
         wakeup,
         threading.active_count(),
+        len(sys._current_frames()),
         len(os.listdir("/proc/self/fd")),
     ]
 
@@ -154,7 +155,7 @@ for _ in range(3):
         train()
         os.kill(os.getpid(), signal.SIGUSR1)
         time.sleep(0.3)
-    # Threads of ours close their descriptors when they are done.
+    # Threads of ours end, and close their descriptors, a moment later.
     end = time.monotonic() + 20
     while state() != before and time.monotonic() < end:
         time.sleep(0.1)

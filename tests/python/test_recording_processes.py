@@ -34,6 +34,28 @@ def test_a_signal_asks_for_a_dump(run):
     assert len(recorded.steps()) == 5
 
 
+def test_a_signal_has_the_programs_own_thread_look_at_its_tensors(run):
+    """In another thread PyTorch crashed now and then, while the program freed them."""
+    recorded = run(
+        MODEL
+        + """
+    import os, signal, threading
+    from oomph.recording import recorder
+    train(2)
+    write, writers = recorder.active._write, []
+    def noted(*args):
+        writers.append(threading.get_ident() == threading.main_thread().ident)
+        return write(*args)
+    recorder.active._write = noted
+    os.kill(os.getpid(), signal.SIGUSR1)
+    while not writers:
+        train(1)
+    print("MAIN", str(all(writers)).lower())
+"""
+    )
+    assert recorded.said("MAIN") is True, recorded.done.stderr
+
+
 def _started(predict, program: str, python: str) -> tuple[subprocess.Popen, int]:
     """A program that runs on, and the number of its own process."""
     predict.write(program)

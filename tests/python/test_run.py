@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 
@@ -304,6 +305,25 @@ def test_a_cache_that_others_can_write_is_refused(predict: Predict) -> None:
     )
     assert done.returncode == 2 and "neither HOME nor XDG_CACHE_HOME is set" in done.stderr, done.stderr
     assert not (predict.folder / "started").exists()
+
+
+def test_a_home_with_separators_in_its_name(predict: Predict) -> None:
+    predict.write("print('ran')")
+    environment = {"XDG_CACHE_HOME": "", "XDG_RUNTIME_DIR": "", "OOMPH_CACHE_DIR": ""}
+    cache = pathlib.Path.home() / ".cache"
+    cache.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache) as folder:
+        homes = {name: pathlib.Path(folder) / f"a{name}b" for name in ("\n", ";", "$LIB", ":")}
+        for home in homes.values():
+            home.mkdir()
+        for name in ("\n", ";", "$LIB"):
+            done = predict.run("run", *PYTHON, "train.py", env={**environment, "HOME": str(homes[name])})
+            assert done.stdout.startswith("ran\n"), done.stderr
+        done = predict.run("run", *PYTHON, "train.py", env={**environment, "HOME": str(homes[":"])})
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "PYTHONPATH cannot contain a path with a colon" in done.stderr and "OOMPH_CACHE_DIR" in done.stderr
+        other = {**environment, "HOME": str(homes[":"]), "XDG_RUNTIME_DIR": folder}
+        assert predict.run("run", *PYTHON, "train.py", env=other).stdout.startswith("ran\n")
 
 
 def test_a_process_looks_as_without_us(predict: Predict) -> None:

@@ -10,6 +10,7 @@ import contextlib
 import os
 import signal
 
+from ..interpreter.descriptors import out_of_the_way
 from ..interpreter.system import after_fork
 
 _F_SETSIG = 10
@@ -35,7 +36,7 @@ def _bind(path: str) -> None:
             if _is_it(inherited, path):
                 os.close(inherited)
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            descriptor = out_of_the_way(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
         except FileNotFoundError:
             _end()
             return

@@ -34,6 +34,7 @@ from typing import Any
 import torch
 
 from ..interpreter.importing import Report, around_import
+from ..interpreter.patching import LikeBuiltin, replace
 from .saved_files import OpenedTensors, Saved, SavedTensors
 
 SUFFIXES = (".pt", ".pth", ".pt.tar", ".pth.tar", ".ckpt", ".bin", ".safetensors", ".distcp")
@@ -70,10 +71,10 @@ class Guard:
         self.said: set[str] = set()
 
     def install(self, report: Report | None) -> None:
-        torch.save = self._saving(torch.save, "torch.save")
-        torch.load = self._loading(torch.load)
-        torch.jit.save = self._skipping(torch.jit.save, "f", "torch.jit.save")
-        torch.onnx.export = self._skipping(torch.onnx.export, "f", "torch.onnx.export")
+        replace(torch, "save", self._saving(torch.save, "torch.save"))
+        replace(torch, "load", self._loading(torch.load))
+        replace(torch.jit, "save", self._skipping(torch.jit.save, "f", "torch.jit.save"))
+        replace(torch.onnx, "export", self._skipping(torch.onnx.export, "f", "torch.onnx.export"))
         around_import("safetensors", after=self._guard_safe_open, report=report)
         around_import("safetensors.torch", after=self._guard_safetensors, report=report)
         around_import("torch.distributed.checkpoint", after=self._guard_distributed, report=report)
@@ -181,11 +182,11 @@ class Guard:
 
     def _guard_files(self) -> None:
         for name in ("rename", "replace"):
-            setattr(os, name, self._moving(getattr(os, name), keep=False))
+            replace(os, name, LikeBuiltin(self._moving(getattr(os, name), keep=False), getattr(os, name)))
         for name in ("copyfile", "copy", "copy2"):
             setattr(shutil, name, self._moving(getattr(shutil, name), keep=True))
         for name in ("remove", "unlink"):
-            setattr(os, name, self._removing(getattr(os, name)))
+            replace(os, name, LikeBuiltin(self._removing(getattr(os, name)), getattr(os, name)))
         shutil.rmtree = self._removing_folder(shutil.rmtree)  # type: ignore[assignment]
 
     def _moving(self, move: Callable[..., Any], keep: bool) -> Callable[..., Any]:

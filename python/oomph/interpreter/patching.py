@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import inspect
+import sys
 import textwrap
 from collections.abc import Callable
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -35,6 +37,48 @@ def look_like(function: F, original: Callable[..., Any], *calls: str) -> F:
     return moved  # type: ignore[no-any-return]
 
 
+class LikeBuiltin:
+    """A function of ours in the place of a built-in function or method. Everything but the call is asked of the original: names,
+    signature, what it is pickled as, and the answer of `isinstance`."""
+
+    def __init__(self, function: Callable[..., Any], original: Any) -> None:
+        self._function = function
+        self._original = original
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        # Built-in functions are not bound, built-in methods are.
+        if instance is None or not hasattr(type(self._original), "__get__"):
+            return self
+        return LikeBuiltin(functools.partial(self._function, instance), self._original.__get__(instance, owner))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
+
+    def __reduce__(self) -> Any:
+        return self._original.__reduce__()
+
+    def __repr__(self) -> str:
+        return repr(self._original)
+
+    # What every class has already, so that `__getattr__` is not asked.
+    __doc__ = property(lambda self: self._original.__doc__)
+    __module__ = property(lambda self: self._original.__module__)
+    __class__ = property(lambda self: type(self._original))
+
+
+def replace(module: ModuleType, name: str, ours: Any) -> None:
+    """Puts `ours` in the place of a function, also in the module that defines it: `pickle` looks for it there."""
+    original: Any = getattr(module, name)
+    home: Any = sys.modules.get(original.__module__)
+    defined_as: str = original.__name__
+    if getattr(home, defined_as, None) is original:
+        setattr(home, defined_as, ours)
+    setattr(module, name, ours)
+
+
 def makes_calls(original: Callable[..., Any], *calls: str) -> bool:
     """Whether `original` is a plain function that calls all of these attributes: PyTorch's own, in a shape that we know."""
     try:
@@ -49,6 +93,7 @@ def _moved(function: Any, original: Any, calls: tuple[str, ...]) -> CodeType | N
         return None
     tree = _parsed(function)
     _place(tree, positions[calls[-1]])
+    tree.lineno = original.__code__.co_firstlineno
     for name, call in _calls(tree):
         if name in calls:
             _place(call, positions[name])

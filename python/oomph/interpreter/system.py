@@ -16,6 +16,8 @@ _STILL_ACTIVE = 259
 
 NO_LINKS: int = getattr(os, "O_NOFOLLOW", 0)
 """Flag that keeps `os.open` from following a link."""
+BINARY: int = getattr(os, "O_BINARY", 0)
+"""Flag that keeps Windows from changing the ends of lines."""
 NO_WAITING: int = getattr(os, "O_NONBLOCK", 0)
 """Flag that keeps `os.open` from waiting for the other end of a FIFO."""
 

@@ -7,6 +7,7 @@ the module would stay. So Dynamo's own clean-up runs as soon as nothing can call
 
 from __future__ import annotations
 
+import functools
 import sys
 import weakref
 from collections.abc import Callable
@@ -36,6 +37,7 @@ def _follow(guarded_code: Any) -> Callable[[], None]:
     if init is None:
         return lambda: None
 
+    @functools.wraps(init)
     def __init__(self: Any, code: CodeType, guard_manager: Any, *args: Any, **kwargs: Any) -> None:
         init(self, code, guard_manager, *args, **kwargs)
         try:

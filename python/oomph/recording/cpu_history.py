@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from ..interpreter.errors import keep
+from ..interpreter.patching import LikeBuiltin
 from ..interpreter.system import after_fork
 from .alive import alive
 from .cpu_mode import CpuMode
@@ -176,4 +177,4 @@ def _install_hooks() -> None:
             history._resized(self)
         return result
 
-    storage_class.resize_ = resize_
+    storage_class.resize_ = LikeBuiltin(resize_, resize)

@@ -13,6 +13,7 @@ import torch
 
 from ..interpreter.dynamo import never_traced
 from ..interpreter.errors import keep
+from ..interpreter.patching import LikeBuiltin
 from . import symbols
 from .history import LiveStack
 from .messages import say, words
@@ -140,7 +141,7 @@ class CudaHistory:
                 return pytorchs.empty_cache(*args, **kwargs)
 
         if pytorchs.empty_cache is not _not_there:
-            torch._C._cuda_emptyCache = self._empty_cache = empty_cache
+            torch._C._cuda_emptyCache = self._empty_cache = LikeBuiltin(empty_cache, pytorchs.empty_cache)
         pytorchs_metadata = pytorchs.set_metadata
         if pytorchs_metadata is None:
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import pickle
@@ -13,11 +14,12 @@ from typing import Any, BinaryIO
 
 import torch
 
+from ..interpreter.descriptors import OwnFile
 from ..interpreter.system import NO_LINKS, NO_WAITING, is_running
 
 _FLUSH_INTERVAL_SECONDS = 0.5
 """How long a step may wait until it is in the file, which watchers read while the run goes on."""
-
+_BUFFER_BYTES = 1 << 18
 
 _CAREFUL = NO_LINKS | NO_WAITING
 _ENDINGS = ("pickle", "labels", "heap", "oom.heap", "growing.heap", "steps.jsonl", "ask")
@@ -84,9 +86,8 @@ class Files:
     def flush_steps(self) -> None:
         """Steps are added to their file as they come, so that they outlive a process that is killed."""
         lines, self._steps = self._steps, []
-        mode = "a" if self._has_steps else "w"
-        with open(self.path("steps.jsonl"), mode, encoding="utf-8", opener=_private) as file:
-            file.write("".join(lines))
+        with _opened(self.path("steps.jsonl"), os.O_APPEND if self._has_steps else os.O_TRUNC) as file:
+            file.write("".join(lines).encode())
         self._has_steps = True
 
     @property
@@ -130,8 +131,8 @@ class Files:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
         try:
-            with open(path, "x", encoding="utf-8", opener=_private) as file:
-                json.dump(owner(), file)
+            with _opened(path, os.O_EXCL) as file:
+                file.write(json.dumps(owner()).encode())
         except FileExistsError:
             return self._claim(number + 1)
         return number
@@ -176,15 +177,14 @@ def _is_in_use(path: str) -> bool:
     return True
 
 
-def _private(path: str, flags: int) -> int:
-    """For the owner's eyes alone, whatever the program's umask: names of files and command lines are in it."""
-    return os.open(path, flags | NO_LINKS, 0o600)
+def _opened(path: str, flags: int) -> BinaryIO:
+    return io.BufferedWriter(OwnFile(path, flags), _BUFFER_BYTES)
 
 
 def _replace(path: str, write: Callable[[BinaryIO], object]) -> None:
     temporary = f"{path}.{os.getpid()}.part"
     try:
-        with open(temporary, "wb", opener=_private) as file:
+        with _opened(temporary, os.O_TRUNC) as file:
             write(file)
         os.replace(temporary, path)
     except BaseException:

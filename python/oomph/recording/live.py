@@ -68,7 +68,7 @@ class Live:
     def open(self) -> None:
         try:
             self._socket.open()
-        except OSError as error:
+        except (OSError, RuntimeError) as error:  # no private folder; no more threads
             say(f"this run cannot be watched: {words(error)}")
 
     def close(self) -> None:
@@ -167,7 +167,7 @@ class Live:
 
     def _dump(self) -> None:
         try:
-            self._dumps += self._recorder.dump("asked")
+            self._dumps += self._recorder.request_dump("asked")
         finally:
             self._is_dumping = False
 

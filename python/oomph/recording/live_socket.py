@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..interpreter import threads
-from ..interpreter.pipes import Pipe
+from ..interpreter.descriptors import identity, out_of_the_way
 
 FOLDER_VARIABLE = "OOMPH_RUNTIME_DIR"
 _MAX_REQUEST_BYTES = 4096
@@ -48,24 +48,44 @@ def folders(environ: Mapping[str, str], host: str) -> list[str]:
     return [folder for folder in found if os.path.isabs(folder)]
 
 
+class OwnSocket:
+    """A socket that stays away from its number once that is the program's."""
+
+    def __init__(self, opened: socket.socket) -> None:
+        timeout = opened.gettimeout()
+        self.socket = socket.socket(fileno=out_of_the_way(opened.detach()))
+        self.socket.settimeout(timeout)
+        self._identity = identity(self.socket.fileno())
+
+    def fileno(self) -> int:
+        return self.socket.fileno()
+
+    def is_ours(self) -> bool:
+        return self.fileno() >= 0 and identity(self.fileno()) == self._identity
+
+    def close(self) -> None:
+        if self.is_ours():
+            self.socket.close()
+        else:
+            self.socket.detach()
+
+
 class LiveSocket:
     """Answers with what `answer` gives for a question, from `open` to `close`."""
 
     def __init__(self, answer: Callable[[Question], dict[str, Any]]) -> None:
         self._answer = answer
-        self._listener: socket.socket | None = None
+        self._listener: OwnSocket | None = None
         self._path = ""
-        self._wake: Pipe | None = None
-        self._clients: dict[socket.socket, bytes] = {}
+        self._clients: dict[OwnSocket, bytes] = {}
         """What each has asked so far; the thread's own."""
 
     def open(self) -> None:
         if self._listener is not None:
             return
-        listener, self._path = _listener()
-        self._listener = listener
-        self._wake = Pipe()
-        threads.start(self._serve, listener, self._wake)
+        opened, self._path = _listener()
+        self._listener = OwnSocket(opened)
+        threads.start(self._serve, self._listener)
 
     def close(self) -> None:
         listener, self._listener = self._listener, None
@@ -73,8 +93,9 @@ class LiveSocket:
             return
         with contextlib.suppress(OSError):
             os.unlink(self._path)
-        if self._wake is not None:
-            self._wake.close_write()  # wakes the thread, which closes the rest
+        with contextlib.suppress(OSError):
+            if listener.is_ours():
+                listener.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread, which closes the rest
 
     def forked(self) -> None:
         """In a forked process, which has copies of the sockets and no thread: they stay the parent's. A client whose connection
@@ -85,55 +106,59 @@ class LiveSocket:
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.close()
-        if self._wake is not None:
-            self._wake.close_write()
-            self._wake.close_read()
 
-    def _serve(self, listener: socket.socket, wake: Pipe) -> None:
-        clients: dict[socket.socket, bytes] = {}
+    def _serve(self, listener: OwnSocket) -> None:
+        clients: dict[OwnSocket, bytes] = {}
         self._clients = clients
-        with selectors.DefaultSelector() as waiting, listener:
-            waiting.register(listener, selectors.EVENT_READ)
-            waiting.register(wake.read, selectors.EVENT_READ)
-            while True:
-                for key, _ in waiting.select():
-                    if key.fd == wake.read:
-                        for client in clients:
-                            client.close()
-                        wake.close_read()
-                        return
-                    if key.fileobj is listener:
-                        accepted = _accepted(listener, len(clients))
-                        if accepted is not None:
-                            clients[accepted] = b""
-                            waiting.register(accepted, selectors.EVENT_READ)
-                        continue
-                    client = next(client for client in clients if client.fileno() == key.fd)
-                    asked = self._hear(client, clients[client])
-                    if asked is None:
-                        waiting.unregister(client)
-                        del clients[client]
-                        client.close()
-                    else:
-                        clients[client] = asked
+        # Not epoll, whose own descriptor the program could close without a trace.
+        waiting = selectors.PollSelector()
+        waiting.register(listener, selectors.EVENT_READ)
+        while listener is self._listener and listener.is_ours():
+            ready = [key.fileobj for key, _ in waiting.select()]
+            # Before any is used: the program may have closed some meanwhile.
+            for client in [client for client in clients if not client.is_ours()]:
+                _dismiss(client, clients, waiting)
+            for client in [client for client in clients if client in ready]:
+                asked = self._hear(client, clients[client])
+                if asked is None:
+                    _dismiss(client, clients, waiting)
+                else:
+                    clients[client] = asked
+            if listener in ready and listener.is_ours():
+                accepted = _accepted(listener.socket, len(clients))
+                if accepted is not None:
+                    clients[accepted] = b""
+                    waiting.register(accepted, selectors.EVENT_READ)
+        for client in clients:
+            client.close()
+        listener.close()
 
-    def _hear(self, client: socket.socket, before: bytes) -> bytes | None:
+    def _hear(self, client: OwnSocket, before: bytes) -> bytes | None:
         """Answers the questions that are complete, and gives the rest; nothing when the client is to go."""
         try:
-            received = client.recv(_MAX_REQUEST_BYTES)
+            received = client.socket.recv(_MAX_REQUEST_BYTES)
             *lines, rest = (before + received).split(b"\n")
             if not received or len(rest) > _MAX_REQUEST_BYTES:
                 return None
             for line in lines:
                 question = json.loads(line)
                 answer = self._answer(question if isinstance(question, dict) else {})
-                client.sendall(json.dumps(answer, separators=(",", ":")).encode() + b"\n")
+                said = json.dumps(answer, separators=(",", ":")).encode() + b"\n"
+                if not client.is_ours():
+                    return None
+                client.socket.sendall(said)
             return rest
         except Exception:
             return None  # whatever a client does or asks is its own trouble
 
 
-def _accepted(listener: socket.socket, clients: int) -> socket.socket | None:
+def _dismiss(client: OwnSocket, clients: dict[OwnSocket, bytes], waiting: selectors.BaseSelector) -> None:
+    waiting.unregister(client)
+    del clients[client]
+    client.close()
+
+
+def _accepted(listener: socket.socket, clients: int) -> OwnSocket | None:
     try:
         client, _ = listener.accept()
     except OSError:
@@ -142,7 +167,7 @@ def _accepted(listener: socket.socket, clients: int) -> socket.socket | None:
         client.close()
         return None
     client.settimeout(_REPLY_TIMEOUT_SECONDS)
-    return client
+    return OwnSocket(client)
 
 
 def _may_ask(client: socket.socket) -> bool:

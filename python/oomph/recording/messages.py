@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
+
+from ..interpreter.descriptors import identity
+
+_STDOUT, _STDERR = 1, 2
+_AT_START = identity(_STDERR)
 
 
 def say(text: str) -> None:
     try:
-        if sys.stderr is not None:
+        if sys.stderr is not None and not _is_data():
             print(f"oomph: {text}", file=sys.stderr, flush=True)
     except (OSError, ValueError):
         return  # closed by the program
+
+
+def _is_data() -> bool:
+    """Whether standard error has become a file of the program, which has closed it and got its number again. A log is opened for
+    appending, or is standard output as well."""
+    if sys.stderr is not sys.__stderr__ or identity(_STDERR) in (_AT_START, identity(_STDOUT)):
+        return False
+    if not stat.S_ISREG(os.fstat(_STDERR).st_mode):
+        return False
+    try:
+        import fcntl
+    except ImportError:  # on Windows
+        return True
+    return not fcntl.fcntl(_STDERR, fcntl.F_GETFL) & os.O_APPEND
 
 
 def words(error: BaseException) -> str:

@@ -181,11 +181,15 @@ class ModuleTracker:
             return result
 
         ours = look_like(_wrapped_call_impl, call, "_compiled_call_impl", "_call_impl")
-        Module.__call__ = ours  # type: ignore[method-assign]
+        # PyTorch's own has two names, of which `pickle` takes the other.
+        places = [name for name in ("__call__", "_wrapped_call_impl") if vars(Module).get(name) is call]
+        for name in places:
+            setattr(Module, name, ours)
 
         def undo() -> None:
-            if Module.__call__ is ours:
-                Module.__call__ = call  # type: ignore[method-assign]
+            for name in places:
+                if vars(Module).get(name) is ours:
+                    setattr(Module, name, call)
 
         self._undo.append(undo)
 

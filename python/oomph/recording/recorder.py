@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.util import Finalize, register_after_fork
@@ -52,6 +53,9 @@ _MAX_SECONDS_IN_DUMPS = 2.0
 _MAX_SHARE_IN_DUMPS = 0.05
 """Bound on the time of dumps at failed allocations: a program may catch them and retry forever."""
 
+_REQUEST_TIMEOUT_SECONDS = 5.0
+"""How long a dump that another thread asks for waits for the program to come to a point where it can be made."""
+
 Alarm = Callable[[list[dict[str, int]], Files], list[Leak]]
 """Gets the counters of a step, and the files that it is written to; gives those whose memory grows, each once."""
 
@@ -79,6 +83,16 @@ class Options:
     """Whether to record where allocations come from also in steps that repeat the ones before."""
     is_live: bool = True
     """Whether others may watch the run."""
+
+
+class _Request:
+    """A dump that a thread of ours waits for."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        self.is_taken = threading.Event()
+        self.is_done = threading.Event()
+        self.is_written = False
 
 
 class Recorder:
@@ -141,6 +155,8 @@ class Recorder:
         self._began_us = time.time_ns() // 1000
         self._in_dumps = 0.0
         self._lock = threading.RLock()
+        self._requests: deque[_Request] = deque()
+        """Dumps that other threads wait for."""
         self._has_ended = False
         self._has_failed = False
         self._is_marked = False
@@ -199,6 +215,8 @@ class Recorder:
             self._write("exit", ended)
             self._leave()
             self.history.stop()
+            # With nothing to write any more, this only ends the wait of those who have asked.
+            self._answer_requests()
         except Exception as error:
             self._complain(error)
 
@@ -219,8 +237,41 @@ class Recorder:
         """Writes what there is so far; whether that was done."""
         return self._write(reason, "running")
 
+    def request_dump(self, reason: str) -> bool:
+        """Has the program's own thread write what there is so far, at the next end of a step or call of a module. Returns whether
+        it was written.
+
+        From another thread, PyTorch crashes now and then: the program frees tensors in C++ while we look at them. A program that
+        comes to no such point is waiting, perhaps forever; then this thread writes.
+        """
+        request = _Request(reason)
+        self._requests.append(request)
+        if not self._is_here():
+            return False
+        if not request.is_taken.wait(_REQUEST_TIMEOUT_SECONDS):
+            with contextlib.suppress(ValueError):  # taken just now
+                self._requests.remove(request)
+                return self.dump(reason)
+        request.is_done.wait()
+        return request.is_written
+
+    def _answer_requests(self) -> None:
+        while self._requests:
+            try:
+                request = self._requests.popleft()
+            except IndexError:
+                return
+            request.is_taken.set()
+            try:
+                request.is_written = self.dump(request.reason)
+            finally:
+                request.is_done.set()
+
     def _dump_for_signal(self, reason: str, seconds: float | None) -> None:
-        self._write(reason, "killed" if reason == "killed" else "running", seconds)
+        if seconds is None:
+            self.request_dump(reason)
+        else:
+            self._write(reason, "killed", seconds)
 
     def say_failure(self, error: BaseException) -> None:
         # A program that leaves by `sys.exit()` has not failed.
@@ -337,6 +388,7 @@ class Recorder:
             if asked is not None:
                 reason, leaks = parse_request(asked, self.files.folder)
                 is_written = self._write(reason, "running")
+            self._answer_requests()
             if self.options.has_heap and self._growth.is_worth_a_look(rows):
                 self._part(self._write_growing)
             self._raise_alarm(rows)
@@ -355,7 +407,8 @@ class Recorder:
 
     def _can_count_later(self, now_us: int) -> bool:
         """Whether the counters after a step need not be read yet: nobody waits for them, and the loop is steady."""
-        return not self._has_stacks and self._after_step is None and self.uncounted.can_take(now_us)
+        is_waited_for = self._requests or self._after_step is not None
+        return not self._has_stacks and not is_waited_for and self.uncounted.can_take(now_us)
 
     def _count_repeated(self, *, are_alike: bool) -> None:
         """Writes down the steps whose counters were not read."""
@@ -395,6 +448,7 @@ class Recorder:
 
     def _entered(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         """A module is called by no other. With another input, or in another mode, it will not repeat what it did before."""
+        self._answer_requests()
         given = [(of.shape, of.dtype) for part in (args, kwargs) for of in tensors_in(part, _MAX_ARGUMENTS)]
         call = (id(module), module.training, torch.is_grad_enabled(), tuple(given))
         if not self._has_stacks:
@@ -432,7 +486,6 @@ class Recorder:
         if now - self._asked_nvml_at < _NVML_INTERVAL_SECONDS:
             return
         self._asked_nvml_at = now
-        self._signals.check()
         for row in rows:
             used = self.nvml().used(row["device"])
             if used is not None:

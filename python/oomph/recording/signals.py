@@ -1,14 +1,12 @@
 """Dumps on request (SIGUSR1) and before the end (SIGTERM), from a thread of our own.
 
 The program does not see a handler: `signal.getsignal()` says what it says without us, so a library that installs its own
-handlers where there are none does so. The handler is one of `faulthandler`, which writes a few bytes to a pipe from C, also
-while the main thread waits for a GPU or another rank. A program that handles these signals itself, before or after, keeps them.
+handlers where there are none does so. A program that handles these signals itself, before or after, keeps them.
 """
 
 from __future__ import annotations
 
 import ctypes
-import faulthandler
 import os
 import signal
 import threading
@@ -16,13 +14,14 @@ import time
 from collections.abc import Callable
 
 from ..interpreter import threads
-from ..interpreter.pipes import Pipe
-from ..interpreter.system import after_fork
+from ..interpreter.system import IS_LINUX, after_fork
+from ..interpreter.wakeups import Wakeup, is_default
+from .messages import say, words
 
 _EXIT_TIMEOUT_SECONDS = 2.0
 """Time for a dump before the process exits: `docker stop` allows ten seconds, and the program needs some of them."""
-_SIGACTION_BYTES = 512
-"""More than `struct sigaction` has anywhere."""
+_MAX_SHARE_TO_HOLD = 0.25
+"""Share of that time for the program to stop."""
 END_VARIABLE = "OOMPH_SIGTERM_SECONDS"
 
 _installed: list[Signals] = []
@@ -33,66 +32,52 @@ class Signals:
 
     def __init__(self, dump: Callable[[str, float | None], object]) -> None:
         self.dump = dump
-        self._pipes: dict[signal.Signals, Pipe] = {}
+        self._wakeups: dict[signal.Signals, Wakeup] = {}
 
     def install(self) -> None:
-        # Windows has neither these signals nor handlers for them.
-        if not hasattr(faulthandler, "register"):
+        if not IS_LINUX:
             return
-        for number, listen in ((signal.SIGUSR1, self._dump_when_asked), (signal.SIGTERM, self._end_when_asked)):
-            if not _is_default(number):
-                continue
-            pipe = Pipe()
-            os.set_blocking(pipe.write, False)
-            threads.start(listen, pipe)
-            faulthandler.register(number, file=pipe.write, all_threads=False)
-            self._pipes[number] = pipe
+        try:
+            for number, respond in ((signal.SIGUSR1, self._dump_when_asked), (signal.SIGTERM, self._end_when_asked)):
+                if is_default(number):
+                    self._handle(number, respond)
+        except (OSError, RuntimeError) as error:  # no executable memory; no more threads
+            say(f"SIGUSR1 and SIGTERM write no recording: {words(error)}")
         _installed.append(self)
 
-    def check(self) -> None:
-        """Leaves the signals to a program that has closed our pipes: its own files may have their numbers."""
-        if not all(pipe.is_whole() for pipe in self._pipes.values()):
-            self.remove()
-
-    def remove(self, *, is_forked: bool = False) -> None:
-        """Leaves the signals to the program. A forked process has no listener, so there both ends of a pipe are closed here."""
-        for number, pipe in self._pipes.items():
-            # A handler that the program has installed since is not ours to take away.
-            if signal.getsignal(number) is signal.SIG_DFL:
-                faulthandler.unregister(number)
-            pipe.close_write()  # the end of the listener
-            if is_forked:
-                pipe.close_read()
-        self._pipes = {}
+    def remove(self) -> None:
+        """Leaves the signals to the program."""
+        wakeups, self._wakeups = self._wakeups, {}
+        for number, wakeup in wakeups.items():
+            wakeup.leave(number)
+            wakeup.wake()  # the end of the listener
         if self in _installed:
             _installed.remove(self)
 
-    def _dump_when_asked(self, pipe: Pipe) -> None:
-        while pipe.wait():
-            self.dump("signal", None)
-        pipe.close_read()
+    def _handle(self, number: signal.Signals, respond: Callable[[], None]) -> None:
+        wakeup = Wakeup.get()
+        self._wakeups[number] = wakeup
+        threads.start(self._listen, number, wakeup, respond)
+        wakeup.handle(number)
 
-    def _end_when_asked(self, pipe: Pipe) -> None:
-        if pipe.wait():
-            try:
-                seconds = _seconds()
-                threads.start(_end_after, seconds)
-                _hold_main_thread(seconds)
-                self.dump("killed", seconds)
-            finally:
-                _end()
-        pipe.close_read()
+    def _listen(self, number: signal.Signals, wakeup: Wakeup, respond: Callable[[], None]) -> None:
+        while True:
+            wakeup.wait()
+            if self._wakeups.get(number) is not wakeup:
+                return wakeup.put_back()
+            respond()
 
+    def _dump_when_asked(self) -> None:
+        self.dump("signal", None)
 
-def _is_default(number: signal.Signals) -> bool:
-    """Whether a signal has no handler: neither in Python nor below it, as `faulthandler` installs one."""
-    if signal.getsignal(number) is not signal.SIG_DFL:
-        return False
-    action = ctypes.create_string_buffer(_SIGACTION_BYTES)
-    if ctypes.CDLL(None).sigaction(int(number), None, action) != 0:
-        return False
-    handler = ctypes.c_void_p.from_buffer(action).value  # its first member
-    return handler is None
+    def _end_when_asked(self) -> None:
+        try:
+            seconds = _seconds()
+            threads.start(_end_after, seconds)
+            _hold_main_thread(seconds)
+            self.dump("killed", seconds)
+        finally:
+            _end()
 
 
 def _seconds() -> float:
@@ -121,20 +106,25 @@ _holding: list[object] = []
 
 
 def _hold_main_thread(seconds: float) -> None:
-    """Keeps the program from going on while its recording is written: without us it would have ended by now."""
-    forever = threading.Event()
+    """Keeps the program from going on while its recording is written: without us it would have ended by now.
+
+    Waits for that for a moment, because nobody else can look at tensors that the program is about to free.
+    """
+    is_held, forever = threading.Event(), threading.Event()
 
     def hold(_: object) -> int:
+        is_held.set()
         forever.wait(seconds + 1.0)
         return 0
 
     _holding.append(_Pending(hold))
     ctypes.pythonapi.Py_AddPendingCall(_holding[-1], None)
+    is_held.wait(seconds * _MAX_SHARE_TO_HOLD)
 
 
 def _leave_to_child() -> None:
     for signals in list(_installed):
-        signals.remove(is_forked=True)
+        signals.remove()
 
 
 after_fork(_leave_to_child)

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader
-from torch.utils.flop_counter import FlopCounterMode
 
 from ..interpreter.frames import callers, is_users
 from .checkpointing import candidates
@@ -35,7 +34,8 @@ class Observe(Technique, Listener):
         self.blocks: list[dict[str, Any]] = []
         self.flops = 0
         self.has_zeroed_gradients = False
-        self._counter: FlopCounterMode | None = None
+        self._counter: Any = None
+        """PyTorch's counter of floating-point operations, while it counts."""
         self._undo: list[Callable[[], None]] = []
 
     def install(self) -> None:
@@ -117,6 +117,9 @@ class Observe(Technique, Listener):
             self._undo.append(block.register_forward_pre_hook(functools.partial(self._entered, row)).remove)
             self._undo.append(block.register_forward_hook(functools.partial(self._left, row)).remove)
         if not isinstance(module, torch.jit.ScriptModule) and not hasattr(module, "_orig_mod"):
+            # Not before: it imports Triton, also in programs that do without.
+            from torch.utils.flop_counter import FlopCounterMode
+
             self._counter = FlopCounterMode(display=False)
             self._counter.__enter__()
 
@@ -130,7 +133,7 @@ class Observe(Technique, Listener):
         row["flops"] += self._flops()
 
     def _flops(self) -> int:
-        return 0 if self._counter is None else self._counter.get_total_flops()
+        return 0 if self._counter is None else int(self._counter.get_total_flops())
 
 
 def _line(frame: FrameType) -> dict[str, Any]:

@@ -132,6 +132,10 @@ pub(crate) fn private_runs_folder(cache: &Path) -> Result<PathBuf, String> {
     create_private_folder(cache).map_err(why)?;
     // Users link their cache to a larger disk: what counts is the link's target.
     let cache = cache.canonicalize().map_err(why)?;
+    // The folders of PYTHONPATH and LD_LIBRARY_PATH are separated by colons, which cannot be quoted.
+    if cache.as_os_str().as_encoded_bytes().contains(&b':') {
+        return Err("PYTHONPATH cannot contain a path with a colon".to_owned());
+    }
     let user = rustix::process::geteuid().as_raw();
     let trusted = [Some(0), Some(user), unmapped_user()];
     for folder in cache.ancestors() {
