@@ -649,3 +649,119 @@ def test_losses_of_a_validation_with_grad_mode_on(findings):
     leak = only(found, "leak")
     assert leak["site"]["line"] == 11
     assert leak["fix"].endswith("if nothing is trained there, run train.py:11 under `torch.no_grad()`"), leak["fix"]
+
+
+LAYERS = """
+    import torch
+    from torch import nn
+
+    embed, encoder, head = nn.Embedding(1000, 512).cuda(), nn.Linear(512, 2048).cuda(), nn.Linear(2048, 512).cuda()
+    recent = {}
+
+    @torch.inference_mode()
+    def handle(request):
+        hidden = embed(torch.randint(0, 1000, (256,), device="cuda"))
+        hidden = torch.relu(encoder(hidden))
+        if KEEP:
+            recent[request] = hidden
+        return head(hidden).mean().item()
+
+    def serve():
+        for request in range(24):
+            handle(request)
+
+    serve()
+"""
+
+DIFFUSION = """
+    import torch
+    from torch import nn
+
+    class Pipeline:
+        def __init__(self):
+            self.text, self.unet = nn.Linear(256, 64).cuda(), nn.Conv2d(4, 4, 3, padding=1).cuda()
+            self.vae, self.history = nn.ConvTranspose2d(4, 3, 4, stride=4).cuda(), []
+
+        @torch.no_grad()
+        def __call__(self, prompt):
+            condition = self.text(prompt)
+            latents = torch.randn(1, 4, 64, 64, device="cuda")
+            for _ in range(12):
+                latents = latents - self.unet(latents) * condition.mean()
+            image = self.vae(latents)
+            if KEEP:
+                self.history.append(image)
+            return image.cpu()
+
+    pipeline = Pipeline()
+    for request in range(16):
+        pipeline(torch.randn(1, 256, device="cuda"))
+"""
+
+ASYNCIO = """
+    import asyncio
+    import torch
+    from torch import nn
+
+    torch.set_grad_enabled(False)
+    encoder, ranker = nn.Linear(512, 512).cuda(), nn.Linear(512, 64).cuda()
+    sessions = {}
+
+    async def handle(user):
+        batch = torch.randn(512, 512, device="cuda")
+        vectors = encoder(batch)
+        await asyncio.sleep(0)
+        scores = ranker(vectors)
+        if KEEP:
+            sessions[user] = vectors
+        return scores.argmax().item()
+
+    async def worker(users):
+        for user in users:
+            await handle(user)
+
+    async def main():
+        await asyncio.gather(*(worker(range(first, 24, 3)) for first in range(3)))
+
+    asyncio.run(main())
+"""
+
+THREADS = """
+    from concurrent.futures import ThreadPoolExecutor
+    import torch
+    from torch import nn
+
+    stem, body, head = nn.Conv2d(3, 32, 3).cuda(), nn.Conv2d(32, 32, 3, padding=1).cuda(), nn.Linear(32, 10).cuda()
+    features = []
+
+    def handle(request):
+        with torch.inference_mode():
+            hidden = stem(torch.randn(1, 3, 130, 130, device="cuda"))
+            for _ in range(4):
+                hidden = torch.relu(body(hidden))
+            if KEEP:
+                features.append(hidden)
+            return head(hidden.mean((2, 3))).argmax().item()
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(handle, range(24)))
+"""
+
+
+@pytest.mark.parametrize(
+    "server, requests, kept, holder",
+    [
+        (LAYERS, 24, 256 * 2048 * 4, "__main__.recent"),
+        (DIFFUSION, 16, 3 * 256 * 256 * 4, "__main__.pipeline.history"),
+        (ASYNCIO, 24, 512 * 512 * 4, "__main__.sessions"),
+        (THREADS, 24, 32 * 128 * 128 * 4, "__main__.features"),
+    ],
+    ids=["layers", "diffusion", "asyncio", "threads"],
+)
+def test_what_a_server_keeps_is_given_per_request(run, server, requests, kept, holder):
+    of = {keep: run(textwrap.dedent(server).replace("KEEP", str(keep))).report() for keep in (False, True)}
+    assert all(report["steps"]["count"] == requests for report in of.values())
+    assert "a step is one pass through" in " ".join(of[True]["caveats"])
+    leak = only(of[True]["findings"], "leak")
+    assert (leak["bytes_per_step"], leak["holder"]["path"]) == (kept, holder)
+    assert not of[False]["findings"], of[False]["findings"]

@@ -224,8 +224,11 @@ impl Sorter<'_> {
         if is_library_scratch {
             let stream =
                 self.device.history.regions.get(allocation.region as usize).map_or(0, |region| region.stream);
-            // One for each handle: a second block of this size is the program's own.
-            if self.workspaces.insert((stream, allocation.requested.0, role.without_python)) {
+            // One for each handle, and a handle for each thread: a second block of this size is the program's
+            // own, unless no tensor is there.
+            if self.workspaces.insert((stream, allocation.requested.0, role.without_python))
+                || self.device.is_no_storage(allocation)
+            {
                 return Category::Workspace;
             }
         }

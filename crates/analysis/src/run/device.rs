@@ -99,6 +99,11 @@ impl Device<'_> {
         if self.is_cpu() { "CPU".to_owned() } else { format!("GPU {}", self.history.device) }
     }
 
+    /// What is missing or contradictory in the file, and what a step is where that is not obvious.
+    pub fn caveats(&self) -> impl Iterator<Item = &String> {
+        self.history.caveats.iter().chain(&self.snapshot.caveats).chain(&self.steps.note)
+    }
+
     /// Where the program was at an event.
     pub(crate) fn scope_at(&self, event: usize) -> ExecutionScope {
         if !self.modules.any_phase() {
