@@ -763,5 +763,62 @@ def test_what_a_server_keeps_is_given_per_request(run, server, requests, kept, h
     assert all(report["steps"]["count"] == requests for report in of.values())
     assert "a step is one pass through" in " ".join(of[True]["caveats"])
     leak = only(of[True]["findings"], "leak")
-    assert (leak["bytes_per_step"], leak["holder"]["path"]) == (kept, holder)
-    assert not of[False]["findings"], of[False]["findings"]
+    # Requests that overlap end in the steps of others.
+    assert leak["bytes_per_step"] == pytest.approx(kept, rel=0.2 if server is THREADS else 0)
+    assert leak["holder"]["path"] == holder
+    assert {finding["kind"] for finding in of[False]["findings"]} <= {"workspace"}, of[False]["findings"]
+
+
+VALIDATION = """
+    import torch
+    from torch import nn
+
+    model = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(6))).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def validate(model, loader):
+        model.eval()
+        losses = []
+        for batch in loader:
+            loss = model(batch.cuda()).square().mean()
+            losses.append(loss.item())
+        return sum(losses) / len(losses)
+
+    for epoch in range(2):
+        model.train()
+        for _ in range(8):
+            model(torch.randn(512, 1024, device="cuda")).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        validate(model, torch.empty(6, 8192, 1024))
+"""
+
+
+def test_a_validation_without_no_grad_is_told_to_use_inference_mode_first(findings):
+    spike = only(findings(VALIDATION), "spike")
+    assert spike["fix"].startswith("run train.py:12 in `with torch.inference_mode():`"), spike["fix"]
+    decorated = VALIDATION.replace("    def validate", "    @torch.no_grad()\n    def validate")
+    assert "inference_mode():`: no `backward()`" not in " ".join(map(words, findings(decorated)))
+
+
+def test_a_validation_loop_that_runs_out_of_memory_is_told_to_use_inference_mode_first(findings):
+    found = findings(
+        """
+        import torch
+        from torch import nn
+
+        torch.cuda.set_per_process_memory_fraction(2**30 / torch.cuda.get_device_properties(0).total_memory)
+        model = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(6))).cuda()
+        optimizer = torch.optim.AdamW(model.parameters())
+        for _ in range(8):
+            model(torch.randn(512, 1024, device="cuda")).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        model.eval()
+        total = 0
+        for batch in torch.empty(10, 8192, 1024):
+            total += model(batch.cuda()).square().mean()
+        """
+    )
+    oom = only(found, "oom")
+    assert oom["fix"].startswith("run train.py:15 in `with torch.inference_mode():`"), oom["fix"]

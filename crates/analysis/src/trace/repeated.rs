@@ -43,10 +43,12 @@ pub fn fill_in_repeated_steps(snapshot: &mut Snapshot, recording: &Recording) {
         repeated = repeated.max(steps);
     }
     if repeated > 0 {
-        let (things, were, they_are) =
-            if repeated == 1 { (step, "was", "it is") } else { (steps, "were", "they are") };
+        let (things, were, they_are) = match repeated {
+            1 => (format!("{step} that repeats"), "was", "it is"),
+            _ => (format!("{steps} that repeat"), "were", "they are"),
+        };
         snapshot.caveats.push(format!(
-            "{} {things} that repeat an earlier one {were} recorded without stacks; {they_are} shown with its lines \
+            "{} {things} an earlier one {were} recorded without stacks; {they_are} shown with its lines \
              (`--detail full` records every stack)",
             grouped(repeated),
         ));

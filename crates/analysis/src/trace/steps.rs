@@ -218,7 +218,7 @@ fn requests(loops: &Loops<'_>, found: MainLoop, calls: usize) -> Steps {
     if let (Some(line), Some(&first)) = (line, starts.first())
         && loops.may_overlap(first)
         && let Some(by_allocations) = loops.calls_of(line)
-        && (starts.len()..=calls).contains(&by_allocations.len())
+        && (starts.len() / 2..=calls).contains(&by_allocations.len())
     {
         starts = by_allocations;
     }
