@@ -822,3 +822,22 @@ def test_a_validation_loop_that_runs_out_of_memory_is_told_to_use_inference_mode
     )
     oom = only(found, "oom")
     assert oom["fix"].startswith("run train.py:15 in `with torch.inference_mode():`"), oom["fix"]
+
+
+@pytest.mark.parametrize("steps", [0, 3])
+def test_a_float32_copy_of_the_parameters_is_optimizer_state(run, steps):
+    program = """
+import torch
+
+model = torch.nn.Linear(4096, 4096, bias=False).cuda().bfloat16()
+flat = torch.nn.Parameter(torch.cat([of.detach().float().flatten() for of in model.parameters()]))
+optimizer = torch.optim.SGD([flat], lr=0.1)
+kept = model(torch.randn(16, 4096, device="cuda", dtype=torch.bfloat16)).mean()
+for step in range(STEPS):
+    flat.grad = torch.zeros_like(flat)
+    optimizer.step()
+    flat.grad = None
+"""
+    groups = run(program.replace("STEPS", str(steps))).report("--by", "category", "--at", "end")["live"]["groups"]
+    by = {group["category"]: group["bytes"] for group in groups}
+    assert by["optimizer"] == 4 * 4096 * 4096 and by["parameter"] == 2 * 4096 * 4096, by
