@@ -841,3 +841,31 @@ for step in range(STEPS):
     groups = run(program.replace("STEPS", str(steps))).report("--by", "category", "--at", "end")["live"]["groups"]
     by = {group["category"]: group["bytes"] for group in groups}
     assert by["optimizer"] == 4 * 4096 * 4096 and by["parameter"] == 2 * 4096 * 4096, by
+
+
+def test_caches_that_the_program_keeps_are_its_own_to_empty(findings):
+    found = findings(
+        """
+        import os
+        os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+        import torch
+        from transformers import GPT2Config, GPT2LMHeadModel
+
+        shape = GPT2Config(vocab_size=1000, n_positions=256, n_embd=256, n_layer=2, n_head=4)
+        model, caches = GPT2LMHeadModel(shape).cuda().eval(), {}
+
+        @torch.inference_mode()
+        def reply(user, prompt):
+            out = model(prompt, use_cache=True)
+            for _ in range(4):
+                out = model(out.logits[:, -1:].argmax(-1), past_key_values=out.past_key_values, use_cache=True)
+            caches[user] = out.past_key_values
+
+        for user in range(12):
+            reply(user, torch.randint(0, 1000, (1, 128), device="cuda"))
+        """
+    )
+    leak = only(found, "leak")
+    assert leak["holder"]["path"] == "__main__.caches"
+    assert leak["bytes_per_step"] == 2 * 2 * 132 * 256 * 4, "keys and values of two layers, for each request"
+    assert leak["fix"].startswith("`__main__.caches`: remove old entries"), leak["fix"]
