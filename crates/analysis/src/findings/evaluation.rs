@@ -6,8 +6,8 @@ use crate::trace::modules::{ModuleId, Phase};
 use rustc_hash::FxHashMap;
 use snapshot::{Allocation, Bytes, FrameId, StackId};
 
-/// Share of what one forward pass allocates that has to be live, and in how many blocks: without a graph, most
-/// of it is freed on the way.
+/// Share of what one forward pass allocates that has to be live, and in how many blocks: without a graph,
+/// most of it is freed on the way.
 const MIN_LIVE_SHARE: f64 = 0.6;
 const MIN_LIVE_BLOCKS: u64 = 4;
 /// Share of the bytes that a `backward()` may have met: the last output stays in its variable.

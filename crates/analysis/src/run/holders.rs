@@ -174,8 +174,8 @@ impl Joined<'_> {
 }
 
 impl Device<'_> {
-    /// Whether a recorder listed the storages while a block was live, and the block was none of them: a library
-    /// holds it.
+    /// Whether a recorder listed the storages while a block was live, and the block was none of them: a
+    /// library holds it.
     pub(crate) fn is_no_storage(&self, allocation: &Allocation) -> bool {
         let is_there = |joined: &&Joined<'_>| allocation.is_allocated_at(joined.position);
         let mut dumps = self.holders.dumps.iter().filter(is_there).peekable();

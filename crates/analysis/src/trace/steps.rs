@@ -419,8 +419,8 @@ impl<'a> Loops<'a> {
         })
     }
 
-    /// Where the calls of a line's function begin, if several may run at a time: then its lines take turns, and
-    /// how often each is entered says little. Most of its lines allocate as often as it is called.
+    /// Where the calls of a line's function begin, if several may run at a time: then its lines take turns,
+    /// and how often each is entered says little. Most of its lines allocate as often as it is called.
     fn calls_of(&self, line: FrameId) -> Option<Vec<usize>> {
         let snapshot = self.order.snapshot;
         let function = |frame: FrameId| {
