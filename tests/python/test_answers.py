@@ -649,3 +649,223 @@ def test_losses_of_a_validation_with_grad_mode_on(findings):
     leak = only(found, "leak")
     assert leak["site"]["line"] == 11
     assert leak["fix"].endswith("if nothing is trained there, run train.py:11 under `torch.no_grad()`"), leak["fix"]
+
+
+LAYERS = """
+    import torch
+    from torch import nn
+
+    embed, encoder, head = nn.Embedding(1000, 512).cuda(), nn.Linear(512, 2048).cuda(), nn.Linear(2048, 512).cuda()
+    recent = {}
+
+    @torch.inference_mode()
+    def handle(request):
+        hidden = embed(torch.randint(0, 1000, (256,), device="cuda"))
+        hidden = torch.relu(encoder(hidden))
+        if KEEP:
+            recent[request] = hidden
+        return head(hidden).mean().item()
+
+    def serve():
+        for request in range(24):
+            handle(request)
+
+    serve()
+"""
+
+DIFFUSION = """
+    import torch
+    from torch import nn
+
+    class Pipeline:
+        def __init__(self):
+            self.text, self.unet = nn.Linear(256, 64).cuda(), nn.Conv2d(4, 4, 3, padding=1).cuda()
+            self.vae, self.history = nn.ConvTranspose2d(4, 3, 4, stride=4).cuda(), []
+
+        @torch.no_grad()
+        def __call__(self, prompt):
+            condition = self.text(prompt)
+            latents = torch.randn(1, 4, 64, 64, device="cuda")
+            for _ in range(12):
+                latents = latents - self.unet(latents) * condition.mean()
+            image = self.vae(latents)
+            if KEEP:
+                self.history.append(image)
+            return image.cpu()
+
+    pipeline = Pipeline()
+    for request in range(16):
+        pipeline(torch.randn(1, 256, device="cuda"))
+"""
+
+ASYNCIO = """
+    import asyncio
+    import torch
+    from torch import nn
+
+    torch.set_grad_enabled(False)
+    encoder, ranker = nn.Linear(512, 512).cuda(), nn.Linear(512, 64).cuda()
+    sessions = {}
+
+    async def handle(user):
+        batch = torch.randn(512, 512, device="cuda")
+        vectors = encoder(batch)
+        await asyncio.sleep(0)
+        scores = ranker(vectors)
+        if KEEP:
+            sessions[user] = vectors
+        return scores.argmax().item()
+
+    async def worker(users):
+        for user in users:
+            await handle(user)
+
+    async def main():
+        await asyncio.gather(*(worker(range(first, 24, 3)) for first in range(3)))
+
+    asyncio.run(main())
+"""
+
+THREADS = """
+    from concurrent.futures import ThreadPoolExecutor
+    import torch
+    from torch import nn
+
+    stem, body, head = nn.Conv2d(3, 32, 3).cuda(), nn.Conv2d(32, 32, 3, padding=1).cuda(), nn.Linear(32, 10).cuda()
+    features = []
+
+    def handle(request):
+        with torch.inference_mode():
+            hidden = stem(torch.randn(1, 3, 130, 130, device="cuda"))
+            for _ in range(4):
+                hidden = torch.relu(body(hidden))
+            if KEEP:
+                features.append(hidden)
+            return head(hidden.mean((2, 3))).argmax().item()
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(handle, range(24)))
+"""
+
+
+@pytest.mark.parametrize(
+    "server, requests, kept, holder",
+    [
+        (LAYERS, 24, 256 * 2048 * 4, "__main__.recent"),
+        (DIFFUSION, 16, 3 * 256 * 256 * 4, "__main__.pipeline.history"),
+        (ASYNCIO, 24, 512 * 512 * 4, "__main__.sessions"),
+        (THREADS, 24, 32 * 128 * 128 * 4, "__main__.features"),
+    ],
+    ids=["layers", "diffusion", "asyncio", "threads"],
+)
+def test_what_a_server_keeps_is_given_per_request(run, server, requests, kept, holder):
+    of = {keep: run(textwrap.dedent(server).replace("KEEP", str(keep))).report() for keep in (False, True)}
+    assert all(report["steps"]["count"] == requests for report in of.values())
+    assert "a step is one pass through" in " ".join(of[True]["caveats"])
+    leak = only(of[True]["findings"], "leak")
+    # Requests that overlap end in the steps of others.
+    assert leak["bytes_per_step"] == pytest.approx(kept, rel=0.2 if server is THREADS else 0)
+    assert leak["holder"]["path"] == holder
+    assert {finding["kind"] for finding in of[False]["findings"]} <= {"workspace"}, of[False]["findings"]
+
+
+VALIDATION = """
+    import torch
+    from torch import nn
+
+    model = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(6))).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def validate(model, loader):
+        model.eval()
+        losses = []
+        for batch in loader:
+            loss = model(batch.cuda()).square().mean()
+            losses.append(loss.item())
+        return sum(losses) / len(losses)
+
+    for epoch in range(2):
+        model.train()
+        for _ in range(8):
+            model(torch.randn(512, 1024, device="cuda")).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        validate(model, torch.empty(6, 8192, 1024))
+"""
+
+
+def test_a_validation_without_no_grad_is_told_to_use_inference_mode_first(findings):
+    spike = only(findings(VALIDATION), "spike")
+    assert spike["fix"].startswith("run train.py:12 in `with torch.inference_mode():`"), spike["fix"]
+    decorated = VALIDATION.replace("    def validate", "    @torch.no_grad()\n    def validate")
+    assert "inference_mode():`: no `backward()`" not in " ".join(map(words, findings(decorated)))
+
+
+def test_a_validation_loop_that_runs_out_of_memory_is_told_to_use_inference_mode_first(findings):
+    found = findings(
+        """
+        import torch
+        from torch import nn
+
+        torch.cuda.set_per_process_memory_fraction(2**30 / torch.cuda.get_device_properties(0).total_memory)
+        model = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(6))).cuda()
+        optimizer = torch.optim.AdamW(model.parameters())
+        for _ in range(8):
+            model(torch.randn(512, 1024, device="cuda")).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        model.eval()
+        total = 0
+        for batch in torch.empty(10, 8192, 1024):
+            total += model(batch.cuda()).square().mean()
+        """
+    )
+    oom = only(found, "oom")
+    assert oom["fix"].startswith("run train.py:15 in `with torch.inference_mode():`"), oom["fix"]
+
+
+@pytest.mark.parametrize("steps", [0, 3])
+def test_a_float32_copy_of_the_parameters_is_optimizer_state(run, steps):
+    program = """
+import torch
+
+model = torch.nn.Linear(4096, 4096, bias=False).cuda().bfloat16()
+flat = torch.nn.Parameter(torch.cat([of.detach().float().flatten() for of in model.parameters()]))
+optimizer = torch.optim.SGD([flat], lr=0.1)
+kept = model(torch.randn(16, 4096, device="cuda", dtype=torch.bfloat16)).mean()
+for step in range(STEPS):
+    flat.grad = torch.zeros_like(flat)
+    optimizer.step()
+    flat.grad = None
+"""
+    groups = run(program.replace("STEPS", str(steps))).report("--by", "category", "--at", "end")["live"]["groups"]
+    by = {group["category"]: group["bytes"] for group in groups}
+    assert by["optimizer"] == 4 * 4096 * 4096 and by["parameter"] == 2 * 4096 * 4096, by
+
+
+def test_caches_that_the_program_keeps_are_its_own_to_empty(findings):
+    found = findings(
+        """
+        import os
+        os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+        import torch
+        from transformers import GPT2Config, GPT2LMHeadModel
+
+        shape = GPT2Config(vocab_size=1000, n_positions=256, n_embd=256, n_layer=2, n_head=4)
+        model, caches = GPT2LMHeadModel(shape).cuda().eval(), {}
+
+        @torch.inference_mode()
+        def reply(user, prompt):
+            out = model(prompt, use_cache=True)
+            for _ in range(4):
+                out = model(out.logits[:, -1:].argmax(-1), past_key_values=out.past_key_values, use_cache=True)
+            caches[user] = out.past_key_values
+
+        for user in range(12):
+            reply(user, torch.randint(0, 1000, (1, 128), device="cuda"))
+        """
+    )
+    leak = only(found, "leak")
+    assert leak["holder"]["path"] == "__main__.caches"
+    assert leak["bytes_per_step"] == 2 * 2 * 132 * 256 * 4, "keys and values of two layers, for each request"
+    assert leak["fix"].startswith("`__main__.caches`: remove old entries"), leak["fix"]

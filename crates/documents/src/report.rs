@@ -363,7 +363,7 @@ fn report(answer: &Diagnosis<'_>, options: &ReportOptions) -> DeviceReport {
         streams_and_pools: pools(device),
         ooms: history.stats.ooms,
         stats: options.with_stats.then(|| stats(device)),
-        caveats: history.caveats.iter().chain(&device.snapshot.caveats).cloned().collect(),
+        caveats: device.caveats().cloned().collect(),
     }
 }
 

@@ -37,6 +37,7 @@ mod retain_graph_in_loop;
 mod retry_inside_except;
 mod slice_keeps_whole;
 mod state_dicts_kept;
+mod teacher_with_gradients;
 mod tensor_on_ctx;
 mod tensors_cached_by_key;
 mod trainer_gathers_logits;
@@ -75,6 +76,7 @@ pub const RULES: &[&Rule] = &[
     &outputs_written_with_graph::RULE,
     &evaluation_with_gradients::RULE,
     &eval_mistaken_for_no_grad::RULE,
+    &teacher_with_gradients::RULE,
     &empty_cache_in_loop::RULE,
     &collect_in_loop::RULE,
     &gradients_zeroed_in_place::RULE,

@@ -29,6 +29,8 @@ pub(crate) fn reads_as_module(key: &str) -> bool {
             | "transformer"
             | "classifier"
             | "policy"
+            | "student"
+            | "teacher"
     ) || name.ends_with("_model")
         || name.ends_with("_net")
 }

@@ -18,6 +18,10 @@ pub struct StepLine {
     /// Whether the allocations of the step were recorded with their stacks. Older recorders always did.
     #[serde(default = "yes", rename = "stacks")]
     pub has_stacks: bool,
+    /// Whether the step is one call of a module that no other module has called: the program has no
+    /// optimizer, and does not say where its steps end.
+    #[serde(default, rename = "module_call")]
+    pub is_module_call: bool,
 }
 
 fn yes() -> bool {
@@ -69,18 +73,21 @@ pub struct StepMark {
     pub allocations: AllocationCounts,
     /// Whether the allocations of the step were recorded with their stacks.
     pub has_stacks: bool,
+    /// Whether the step is one call of a module that no other module has called.
+    pub is_module_call: bool,
 }
 
 impl Default for StepMark {
     fn default() -> StepMark {
-        StepMark { time_us: 0, allocations: AllocationCounts::default(), has_stacks: true }
+        let allocations = AllocationCounts::default();
+        StepMark { time_us: 0, allocations, has_stacks: true, is_module_call: false }
     }
 }
 
 impl From<StepLine> for StepMark {
-    fn from(StepLine { time_us, devices, has_stacks, .. }: StepLine) -> StepMark {
+    fn from(StepLine { time_us, devices, has_stacks, is_module_call, .. }: StepLine) -> StepMark {
         let counts = devices.iter().filter_map(|of| Some((of.device, of.allocations?)));
-        StepMark { time_us, allocations: AllocationCounts(counts.collect()), has_stacks }
+        StepMark { time_us, allocations: AllocationCounts(counts.collect()), has_stacks, is_module_call }
     }
 }
 

@@ -20,6 +20,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from ..interpreter.dynamo import never_traced
 from ..interpreter.errors import keep
+from .alive import alive
 from .names import Names, of_class, outermost_modules
 
 Label = tuple[str, str, str]
@@ -91,11 +92,12 @@ class Labels:
         seen: list[Seen] = []
         for module in outermost_modules():
             seen += _as_far_as_possible(self._model(module))
-        for optimizer, _ in list(self._optimizers.values()):
-            alive = optimizer()
-            if alive is not None:
-                seen += _as_far_as_possible(self._gradients(alive))
-                seen += _as_far_as_possible(self._state(alive))
+        # Also those that have not taken a step yet.
+        for optimizer in alive(Optimizer):
+            if "param_groups" in optimizer.__dict__:
+                seen += _as_far_as_possible(self._copies(optimizer))
+                seen += _as_far_as_possible(self._gradients(optimizer))
+                seen += _as_far_as_possible(self._state(optimizer))
         self._mark(seen)
 
     def as_json(self) -> dict[str, Any]:
@@ -135,7 +137,7 @@ class Labels:
             self._optimizers[id(optimizer)] = (reference, steps + 1)
             # Its state stays where it is: a look now and then is enough, after 1, 2, 4, 8 … steps.
             if steps & (steps + 1) == 0:
-                self._mark([*self._parameters(optimizer), *self._state(optimizer)])
+                self._mark([*self._parameters(optimizer), *self._copies(optimizer), *self._state(optimizer)])
         except Exception as error:
             keep(error)
 
@@ -147,9 +149,23 @@ class Labels:
                 yield from self._see(("gradient", name, model), gradient)
 
     def _parameters(self, optimizer: Optimizer) -> Iterator[Seen]:
+        copies = {id(copy) for copy in self._float32_copies(optimizer)}
         for parameter in _parameters(optimizer):
-            name, model = self._name(parameter)
-            yield from self._see(("parameter", name, model), parameter)
+            if id(parameter) not in copies:
+                name, model = self._name(parameter)
+                yield from self._see(("parameter", name, model), parameter)
+
+    def _copies(self, optimizer: Optimizer) -> Iterator[Seen]:
+        for copy in self._float32_copies(optimizer):
+            yield from self._see(("optimizer", f"float32 copy of shape {tuple(copy.shape)}", ""), copy)
+
+    def _float32_copies(self, optimizer: Optimizer) -> list[torch.Tensor]:
+        """What an optimizer changes in place of parameters in half precision, as those of DeepSpeed, Apex and Megatron do: it is
+        in no module."""
+        found = [
+            of for of in _parameters(optimizer) if of.dtype == torch.float32 and self.names.of_tensor(of, search=True) is None
+        ]
+        return found if found and _has_half_precision() else []
 
     def _state(self, optimizer: Optimizer) -> Iterator[Seen]:
         for parameter, state in list(optimizer.state.items()):
@@ -224,6 +240,11 @@ def _as_far_as_possible(seen: Iterator[Seen]) -> list[Seen]:
     except Exception as error:
         keep(error)
     return found
+
+
+def _has_half_precision() -> bool:
+    parameters = (parameter for module in outermost_modules() for parameter in module.parameters())
+    return any(parameter.dtype in (torch.bfloat16, torch.float16) for parameter in parameters)
 
 
 def _parameters(optimizer: Optimizer) -> Iterator[torch.Tensor]:

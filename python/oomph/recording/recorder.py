@@ -373,6 +373,8 @@ class Recorder:
             self.count += 1
             self._prepare()
             row: dict[str, Any] = {"step": self.count, "time_us": now_us}
+            if self.steps.counts_modules:
+                row["module_call"] = True
             if not self._has_all_stacks:
                 row["stacks"] = False
             calls, self._calls = self._calls, set()
@@ -416,7 +418,10 @@ class Recorder:
         for number, time_us, rows in self.uncounted.take(are_alike=are_alike):
             self._live.step_ended(number, time_us, rows or last)
             self._raise_alarm(last)
-            self.files.add_earlier_step({"step": number, "time_us": time_us, "stacks": False, "devices": rows})
+            row = {"step": number, "time_us": time_us, "stacks": False, "devices": rows}
+            if self.steps.counts_modules:
+                row["module_call"] = True
+            self.files.add_earlier_step(row)
 
     def _raise_alarm(self, rows: list[dict[str, int]]) -> None:
         if self._alarm is not None:

@@ -30,7 +30,8 @@ class Steps:
         self.begins_anew = begins_anew
         self._is_explicit = is_explicit
         self._has_optimizer = False
-        self._has_counted_modules = False
+        self.counts_modules = False
+        """Whether the steps so far were calls of modules."""
         self._counted: weakref.ref[torch.optim.Optimizer] | None = None
         self._others = 0
         self._known: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
@@ -56,7 +57,7 @@ class Steps:
     def after_outermost(self) -> None:
         """A module has run that no other has called."""
         if not self._is_explicit and not self._has_an_optimizer():
-            self._has_counted_modules = True
+            self.counts_modules = True
             self.ended()
 
     def _has_an_optimizer(self) -> bool:
@@ -68,8 +69,8 @@ class Steps:
 
     def _forget_modules(self) -> None:
         """What ran before the first step of an optimizer was no inference but the first part of that step."""
-        if self._has_counted_modules:
-            self._has_counted_modules = False
+        if self.counts_modules:
+            self.counts_modules = False
             self.begins_anew()
 
     @never_traced

@@ -8,6 +8,7 @@ use crate::run::categories::Category;
 use crate::run::model::RunModel;
 use crate::trace::site::in_package;
 use crate::words::{percent, share};
+use heap::HolderKind;
 use rustc_hash::FxHashMap;
 use snapshot::{Bytes, FrameId, Snapshot, StackId};
 use std::cmp::Reverse;
@@ -375,8 +376,17 @@ fn describe(found: &Explained, finding: &mut Finding) {
     finding.fix = match finding.kind {
         FindingKind::Fragmentation => format!("{}. Also: {}", row.fix, finding.fix),
         FindingKind::Oom => format!("{}. Otherwise: {}", row.fix, finding.fix),
+        _ if !is_holder && is_kept_by_program(finding) => format!("{}. Also: {}", finding.fix, row.fix),
         _ => row.fix.to_owned(),
     };
+}
+
+/// Whether a container of the program itself keeps what the library has made: no setting empties it.
+fn is_kept_by_program(finding: &Finding) -> bool {
+    finding
+        .held
+        .as_ref()
+        .is_some_and(|held| held.kind == HolderKind::Container && held.holder.starts_with("__main__."))
 }
 
 /// Where the memory of a finding is at its most.

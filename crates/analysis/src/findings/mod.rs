@@ -2,6 +2,7 @@
 //! `describe` puts them into words.
 
 mod churn;
+mod evaluation;
 mod failure;
 pub(crate) mod finding;
 pub(crate) mod fragmentation;

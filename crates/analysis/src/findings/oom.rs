@@ -1,5 +1,6 @@
 //! Why an allocation failed, and what would have let it pass.
 
+use super::evaluation::{self, EvaluationWithGraph};
 use super::failure::{OomFailure, Projection};
 use super::finding::{EvidenceValue, Finding, FindingKind, OomCause, Severity};
 use super::line::{NamedSite, SiteBytes};
@@ -45,6 +46,8 @@ pub(super) struct OomFacts {
     state_to_come: Bytes,
     /// What keeps a good part of the memory that the step itself does not need.
     kept_by: Option<Held>,
+    /// The evaluation whose graphs hold a good part of the memory.
+    evaluation: Option<EvaluationWithGraph>,
     /// Whether the program has caught the exception: it allocates afterwards.
     is_caught: bool,
 }
@@ -81,6 +84,7 @@ pub(super) fn measure(model: &RunModel<'_>, leaked: Bytes) -> Option<OomFacts> {
         has_backward: model.device.backward.next_after(0).is_some(),
         state_to_come: state_to_come(model, &failure, &held),
         kept_by: kept_by(model, &failure),
+        evaluation: evaluation::measure(model, failure.event, Bytes(failure.active.0 / 3)),
         is_caught: model
             .device
             .history
@@ -351,6 +355,7 @@ fn fix(facts: &OomFacts) -> String {
         return "stop the leak: without it this request would have succeeded".to_owned();
     }
     let other = fix_without_pools(facts);
+    let other = facts.evaluation.as_ref().map_or_else(|| other.clone(), |evaluation| evaluation.fix(&other));
     match failure.kept_by_pools() {
         Some(kept) => {
             format!(

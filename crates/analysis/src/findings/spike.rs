@@ -1,5 +1,6 @@
 //! A peak that only a few steps reach.
 
+use super::evaluation::{self, EvaluationWithGraph};
 use super::finding::{EvidenceValue, Finding, FindingKind, Severity};
 use super::line::{NamedSite, SiteBytes};
 use crate::run::categories::Category;
@@ -45,6 +46,8 @@ pub(super) struct SpikeFacts {
     lasts: Range<usize>,
     lasts_us: u64,
     made_of: MadeOf,
+    /// The evaluation whose graphs are most of it.
+    evaluation: Option<EvaluationWithGraph>,
     is_cpu: bool,
 }
 
@@ -109,6 +112,7 @@ pub(super) fn measure(model: &RunModel<'_>, retained: &[u64]) -> Option<SpikeFac
         lasts_us: model.elapsed_us(lasts.start, lasts.end),
         lasts,
         made_of,
+        evaluation: evaluation::measure(model, spike.peak.position, Bytes(spike.extra.0 / 2)),
         is_cpu: model.device.is_cpu(),
         spike,
     })
@@ -346,10 +350,18 @@ fn fix(facts: &SpikeFacts) -> String {
             "{line} runs in every step and holds more in these, as with a longer or larger batch: limit its \
              length or size, or split it into micro-batches"
         ),
-        MadeOf::OwnLine => format!(
-            "{line} runs only in these steps: do it in smaller pieces, reduce results (argmax, sum{}) \
-             before the next piece, and use `torch.inference_mode()` there if grad mode is on",
-            if facts.is_cpu { "" } else { ", `.cpu()`" }
-        ),
+        MadeOf::OwnLine => {
+            let to_cpu = if facts.is_cpu { "" } else { ", `.cpu()`" };
+            let pieces = format!(
+                "do it in smaller pieces, reduce results (argmax, sum{to_cpu}) before the next piece"
+            );
+            match &facts.evaluation {
+                Some(evaluation) => evaluation.fix(&pieces),
+                None => format!(
+                    "{line} runs only in these steps: {pieces}, and use `torch.inference_mode()` there if \
+                     grad mode is on"
+                ),
+            }
+        }
     }
 }

@@ -156,7 +156,7 @@ fn passing(facts: &WorkspaceFacts, largest: Bytes) -> (Vec<String>, String) {
 /// Details and fix where most of it is kept.
 fn lasting(count: u64) -> (Vec<String>, String) {
     let details = vec![format!(
-        "cuBLAS keeps {}: one for every thread and stream that multiplies matrices",
+        "cuBLAS keeps {}, for every thread and stream that multiplies matrices",
         counted(count, "workspace")
     )];
     let fix = "multiply on fewer streams, or set `CUBLAS_WORKSPACE_CONFIG=:16:8`: 128 KiB each, at some \

@@ -112,6 +112,9 @@ impl Categories {
 /// What cuBLAS takes once per handle and stream: before Hopper, and from Hopper on.
 const CUBLAS_WORKSPACES: [u64; 2] = [8_519_680, 33_554_432];
 
+/// What cuBLASLt takes for each thread and stream.
+const CUBLASLT_WORKSPACE: u64 = 1 << 20;
+
 /// Events that a temporary may live for: a few operations.
 const MAX_TEMPORARY_EVENTS: usize = 48;
 
@@ -217,15 +220,20 @@ impl Sorter<'_> {
                 return Category::Optimizer;
             }
         }
+        let size = allocation.requested.0;
         let is_library_scratch = !self.device.is_cpu()
             && allocation.free_event().is_none_or(|freed| freed >= self.loop_ends)
-            && CUBLAS_WORKSPACES.contains(&allocation.requested.0)
+            && (CUBLAS_WORKSPACES.contains(&size) || size == CUBLASLT_WORKSPACE)
             && !matches!(category, Category::Parameter | Category::Gradient | Category::Optimizer);
         if is_library_scratch {
             let stream =
                 self.device.history.regions.get(allocation.region as usize).map_or(0, |region| region.stream);
-            // One for each handle: a second block of this size is the program's own.
-            if self.workspaces.insert((stream, allocation.requested.0, role.without_python)) {
+            // One for each handle, and a handle for each thread: a second block of this size is the program's
+            // own, unless no tensor is there.
+            if CUBLAS_WORKSPACES.contains(&size)
+                && self.workspaces.insert((stream, size, role.without_python))
+                || self.device.is_no_storage(allocation)
+            {
                 return Category::Workspace;
             }
         }

@@ -4,13 +4,15 @@ use crate::run::holders::Holders;
 use crate::run::labels::LabelledBlocks;
 use crate::run::parallel::join;
 use crate::trace::backward::Backward;
-use crate::trace::modules::{ExecutionScope, ModuleId, Modules, Phase};
+use crate::trace::modules::{ExecutionScope, ModuleId, Modules, Phase, line_that_calls_model};
 use crate::trace::order::Order;
 use crate::trace::roles::Roles;
 use crate::trace::site::{Site, Sites};
 use crate::trace::steps::{Steps, steps};
 use recording::{Label, LabeledTensor, Recording};
-use snapshot::{Action, Allocation, Bytes, Counters, DeviceKind, FrameId, History, PoolId, Snapshot};
+use snapshot::{
+    Action, Allocation, Bytes, Counters, DeviceKind, FrameId, History, PoolId, Snapshot, StackId,
+};
 use std::collections::BTreeMap;
 
 /// A device: its history, its steps and the sites of its stacks.
@@ -99,6 +101,11 @@ impl Device<'_> {
         if self.is_cpu() { "CPU".to_owned() } else { format!("GPU {}", self.history.device) }
     }
 
+    /// What is missing or contradictory in the file, and what a step is where that is not obvious.
+    pub fn caveats(&self) -> impl Iterator<Item = &String> {
+        self.history.caveats.iter().chain(&self.snapshot.caveats).chain(&self.steps.note)
+    }
+
     /// Where the program was at an event.
     pub(crate) fn scope_at(&self, event: usize) -> ExecutionScope {
         if !self.modules.any_phase() {
@@ -133,6 +140,11 @@ impl Device<'_> {
     pub(crate) fn is_in_engine(&self, event: usize) -> bool {
         let role = self.roles.of(self.snapshot.events.stack(self.history.rows.start + event));
         role.without_python || role.in_engine && self.scope_at(event).phase == Some(Phase::Backward)
+    }
+
+    /// The user's line that calls the outermost module of a stack.
+    pub(crate) fn caller_of_model(&self, stack: StackId) -> Option<FrameId> {
+        line_that_calls_model(self.snapshot, &self.sites, stack)
     }
 
     /// The line whose forward pass through a module an event of `backward()` belongs to, where one function

@@ -104,8 +104,8 @@ pub(crate) fn advice(held: &Held, is_cpu: bool) -> String {
         ),
         HolderKind::Chain if held.together.len() > 1 => {
             "`.detach()` the one of them that is carried from step to step (a hidden state, a running \
-             total) before the next step: with its graph it keeps what every previous step has saved; \
-             `retain_graph=True` is then not needed"
+             total) before the next step: with its graph it keeps what every previous step has saved. \
+             A `retain_graph=True` for its sake can go"
                 .to_owned()
         }
         HolderKind::Chain if held.class == "tuple" => format!(
@@ -114,7 +114,7 @@ pub(crate) fn advice(held: &Held, is_cpu: bool) -> String {
         ),
         HolderKind::Chain => format!(
             "`.detach()` what goes into `{name}`, or keep `.item()`: with its graph it keeps what every \
-             previous step has saved; `retain_graph=True` is then not needed"
+             previous step has saved. A `retain_graph=True` for its sake can go"
         ),
         HolderKind::Cycle if held.is_gradient_cycle => {
             "use `torch.autograd.grad(…, create_graph=True)`, which leaves `.grad` alone, instead of \

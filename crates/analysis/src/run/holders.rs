@@ -174,6 +174,14 @@ impl Joined<'_> {
 }
 
 impl Device<'_> {
+    /// Whether a recorder listed the storages while a block was live, and the block was none of them: a
+    /// library holds it.
+    pub(crate) fn is_no_storage(&self, allocation: &Allocation) -> bool {
+        let is_there = |joined: &&Joined<'_>| allocation.is_allocated_at(joined.position);
+        let mut dumps = self.holders.dumps.iter().filter(is_there).peekable();
+        dumps.peek().is_some() && dumps.all(|joined| !joined.nodes.contains_key(&allocation.addr))
+    }
+
     /// Who keeps the blocks of these rows of [`History::allocations`].
     pub fn held(&self, rows: impl Iterator<Item = usize> + Clone) -> Option<Held> {
         let total: Bytes = rows.clone().map(|row| self.history.allocations[row].size).sum();

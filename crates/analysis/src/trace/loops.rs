@@ -23,6 +23,8 @@ pub(crate) struct Paths {
 
 struct LoopNode {
     parent: u32,
+    /// The line; of its own work too.
+    frame: Option<FrameId>,
     /// Nodes from the root.
     level: u32,
     /// Frames from the root: a line's own work is as deep as the line.
@@ -41,8 +43,14 @@ const OWN_CODE: FrameId = FrameId(u32::MAX);
 impl Paths {
     /// The paths through those frames that `keep` wants.
     pub(crate) fn new(snapshot: &Snapshot, keep: impl Fn(FrameId) -> bool) -> Paths {
-        let mut nodes =
-            vec![LoopNode { parent: EMPTY_PATH, level: 0, depth: 0, root: EMPTY_PATH, in_script: false }];
+        let mut nodes = vec![LoopNode {
+            parent: EMPTY_PATH,
+            frame: None,
+            level: 0,
+            depth: 0,
+            root: EMPTY_PATH,
+            in_script: false,
+        }];
         let mut children: FxHashMap<(u32, FrameId), u32> = FxHashMap::default();
         // Threads are distinguished by their outermost function, whatever its line.
         let mut roots: FxHashMap<(u32, u32), u32> = FxHashMap::default();
@@ -64,7 +72,8 @@ impl Paths {
                             }
                             _ => (above.root, above.in_script),
                         };
-                        nodes.push(LoopNode { parent: at, level, depth, root, in_script });
+                        let frame = if id == OWN_CODE { above.frame } else { Some(id) };
+                        nodes.push(LoopNode { parent: at, frame, level, depth, root, in_script });
                     }
                     node
                 };
@@ -144,13 +153,22 @@ struct Visits {
     last: u32,
 }
 
-/// The events at which the iterations of the main loop among `events` begin; empty if there is none.
+/// The loop that a program spends its time in.
+#[derive(Default)]
+pub(crate) struct MainLoop {
+    /// The events at which its iterations begin; empty if there is no loop.
+    pub(crate) starts: Vec<usize>,
+    /// The line whose visits count the iterations.
+    pub(crate) line: Option<FrameId>,
+}
+
+/// Finds the main loop among `events`.
 pub(crate) fn main_loop(
     paths: &Paths,
     order: &Order<'_>,
     events: Range<usize>,
     after_backward: bool,
-) -> Vec<usize> {
+) -> MainLoop {
     let mut visits = vec![Visits::default(); paths.nodes.len()];
     paths.entries(order, events.clone(), after_backward, |node, event| {
         let visits = &mut visits[node as usize];
@@ -161,14 +179,14 @@ pub(crate) fn main_loop(
         visits.last = event as u32;
     });
     let span = |visits: &Visits| f64::from(visits.last - visits.first) / events.len().max(1) as f64;
-    let Some(anchor) = anchor(paths, &visits, span) else { return Vec::new() };
+    let Some(anchor) = anchor(paths, &visits, span) else { return MainLoop::default() };
     let mut starts = Vec::with_capacity(visits[anchor as usize].count as usize);
     paths.entries(order, events, after_backward, |node, event| {
         if node == anchor {
             starts.push(event);
         }
     });
-    starts
+    MainLoop { starts, line: paths.nodes[anchor as usize].frame }
 }
 
 /// The line whose visits count the iterations: of the outermost loop that has enough of them and covers most

@@ -326,14 +326,20 @@ struct ForwardLine {
 
 /// The user's function that calls the outermost module of a stack.
 fn caller_of_model(snapshot: &Snapshot, sites: &Sites, stack: StackId) -> Option<FunctionName> {
+    let frame = snapshot.stacks.frame(line_that_calls_model(snapshot, sites, stack)?);
+    Some((frame.file, frame.function))
+}
+
+/// The user's line that calls the outermost module of a stack.
+pub(crate) fn line_that_calls_model(snapshot: &Snapshot, sites: &Sites, stack: StackId) -> Option<FrameId> {
     let mut caller = None;
     for &id in snapshot.stacks.frames(stack).iter().rev() {
-        let frame = snapshot.stacks.frame(id);
-        if snapshot.strings.get(frame.file).ends_with("nn/modules/module.py") {
+        let file = snapshot.stacks.frame(id).file;
+        if snapshot.strings.get(file).ends_with("nn/modules/module.py") {
             return caller;
         }
         if sites.is_user(id) {
-            caller = Some((frame.file, frame.function));
+            caller = Some(id);
         }
     }
     None

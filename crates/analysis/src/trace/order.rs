@@ -37,6 +37,11 @@ impl<'a> Order<'a> {
         self.snapshot.events.get(self.rows.start + event).context
     }
 
+    /// The stack of an event.
+    pub(crate) fn stack(&self, event: usize) -> StackId {
+        self.snapshot.events.stack(self.rows.start + event)
+    }
+
     /// The bytes that an event asks for.
     pub(crate) fn size(&self, event: usize) -> Bytes {
         self.snapshot.events.get(self.rows.start + event).size

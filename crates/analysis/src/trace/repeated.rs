@@ -8,7 +8,7 @@
 use crate::trace::counted::{Counted, MarkCount};
 use crate::trace::modules;
 use crate::trace::order::Order;
-use crate::words::counted;
+use crate::words::{counted, grouped};
 use recording::Recording;
 use rustc_hash::{FxHashMap, FxHasher};
 use snapshot::{Snapshot, StackId};
@@ -26,6 +26,8 @@ struct RecordedStep {
 pub fn fill_in_repeated_steps(snapshot: &mut Snapshot, recording: &Recording) {
     let devices: Vec<u32> = snapshot.traces.iter().map(|trace| trace.device).collect();
     let (mut repeated, mut unknown) = (0, 0);
+    let are_calls = !recording.marks.is_empty() && recording.marks.iter().all(|mark| mark.is_module_call);
+    let (step, steps) = if are_calls { ("call of a module", "calls of modules") } else { ("step", "steps") };
     for device in devices {
         let Repeats { steps, like } = repeats(&Order::new(snapshot, device), recording);
         let first = snapshot.rows(device).start;
@@ -41,16 +43,19 @@ pub fn fill_in_repeated_steps(snapshot: &mut Snapshot, recording: &Recording) {
         repeated = repeated.max(steps);
     }
     if repeated > 0 {
-        let (were, they_are) = if repeated == 1 { ("was", "it is") } else { ("were", "they are") };
+        let (things, were, they_are) = match repeated {
+            1 => (format!("{step} that repeats"), "was", "it is"),
+            _ => (format!("{steps} that repeat"), "were", "they are"),
+        };
         snapshot.caveats.push(format!(
-            "{} that repeat an earlier one {were} recorded without stacks; {they_are} shown with its lines \
+            "{} {things} an earlier one {were} recorded without stacks; {they_are} shown with its lines \
              (`--detail full` records every stack)",
-            counted(repeated, "step"),
+            grouped(repeated),
         ));
     }
     if unknown > 0 {
         snapshot.caveats.push(format!(
-            "{} in steps without stacks have no line: nothing like them was recorded with stacks",
+            "{} in {steps} without stacks have no line: nothing like them was recorded with stacks",
             counted(unknown, "allocation"),
         ));
     }

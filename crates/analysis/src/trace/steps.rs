@@ -2,13 +2,19 @@
 //!
 //! PyTorch does not record steps. In order of trust: marks that a recorder set, profiler steps, the
 //! optimizer's own annotations; otherwise the loop that the allocations themselves show.
+//!
+//! Without an optimizer, a recorder can only mark calls of modules. A server that answers a request calls
+//! several: there the loop decides, and a step is a request.
 
 use crate::trace::counted::{Counted, MarkCount};
-use crate::trace::loops::{Paths, main_loop};
+use crate::trace::loops::{MainLoop, Paths, main_loop};
 use crate::trace::order::Order;
 use crate::trace::roles::Roles;
 use crate::trace::site::Sites;
+use crate::words::{counted, printable, site_name};
 use recording::{Recording, StepMark};
+use rustc_hash::FxHashMap;
+use snapshot::{FrameId, StackId};
 use std::cell::OnceCell;
 use std::ops::Range;
 
@@ -18,6 +24,8 @@ const MIN_STEPS: usize = 3;
 /// and is this many times as long as an ordinary step.
 const MIN_UNMARKED_SHARE: f64 = 0.2;
 const MIN_UNMARKED_STEP_LENGTHS: usize = 6;
+/// Calls of modules in each iteration of a loop from which on the iterations are the steps, not the calls.
+const MIN_CALLS_PER_REQUEST: f64 = 1.5;
 
 /// How the steps of a run were found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,6 +89,8 @@ pub struct Steps {
     pub source: StepSource,
     /// How sure that is.
     pub confidence: Confidence,
+    /// What a step is, where that is not obvious.
+    pub note: Option<String>,
 }
 
 impl Steps {
@@ -124,6 +134,7 @@ impl Steps {
             has_tail: false,
             source: StepSource::None,
             confidence: Confidence::High,
+            note: None,
         }
     }
 
@@ -144,7 +155,7 @@ impl Steps {
         if bounds.len() <= MIN_STEPS {
             return Steps::none();
         }
-        Steps { bounds, main: up_to_end(main), has_tail: false, source, confidence }
+        Steps { bounds, main: up_to_end(main), has_tail: false, source, confidence, note: None }
     }
 }
 
@@ -164,8 +175,19 @@ pub(crate) fn steps(order: &Order<'_>, sites: &Sites, roles: &Roles, recording: 
     let loops = Loops::new(order, sites);
     let found = loops.find(0..end);
     if is_recorded {
-        return ended_at(order, roles, &loops, &found, marks, StepSource::Recorded);
+        let are_calls = recording.marks.iter().all(|mark| mark.is_module_call);
+        let is_loop_of_several = found.starts.len() >= MIN_STEPS
+            && marks.len() as f64 >= MIN_CALLS_PER_REQUEST * found.starts.len() as f64;
+        if are_calls && is_loop_of_several {
+            return requests(&loops, found, marks.len());
+        }
+        let mut steps = ended_at(order, roles, &loops, &found.starts, marks, StepSource::Recorded);
+        let may_be_several = are_calls && found.starts.is_empty() && steps.count() >= MIN_STEPS;
+        steps.note = may_be_several
+            .then(|| "a step is one call of a module: the stacks show no loop around these calls".to_owned());
+        return steps;
     }
+    let found = found.starts;
     let annotated = annotated(order, "Optimizer.step#", false);
     let (optimizer, source) = if annotated.len() >= MIN_STEPS {
         (annotated, StepSource::Annotated)
@@ -189,6 +211,32 @@ pub(crate) fn steps(order: &Order<'_>, sites: &Sites, roles: &Roles, recording: 
     }
 }
 
+/// Steps of a program whose loop calls several modules in each iteration.
+fn requests(loops: &Loops<'_>, found: MainLoop, calls: usize) -> Steps {
+    let order = loops.order;
+    let MainLoop { mut starts, line } = found;
+    if let (Some(line), Some(&first)) = (line, starts.first())
+        && loops.may_overlap(first)
+        && let Some(by_allocations) = loops.calls_of(line)
+        && (starts.len() / 2..=calls).contains(&by_allocations.len())
+    {
+        starts = by_allocations;
+    }
+    let note = line.map(|line| {
+        let snapshot = order.snapshot;
+        let function = printable(snapshot.strings.get(snapshot.stacks.frame(line).function)).into_owned();
+        let calls = calls as f64 / starts.len() as f64;
+        format!(
+            "a step is one pass through {} {function}, with about {} of modules",
+            site_name(snapshot, line),
+            counted(calls.round() as u64, "call"),
+        )
+    });
+    let bounds = loops.split_long(&starts);
+    let steps = Steps::beginning_at(bounds, starts, order.len(), StepSource::Inferred, Confidence::Medium);
+    Steps { note, ..steps }
+}
+
 /// Steps from the positions at which they end; what comes before the loop is not part of the first one.
 fn ended_at(
     order: &Order<'_>,
@@ -206,7 +254,14 @@ fn ended_at(
     bounds.extend(ends.into_iter().filter(|&bound| bound > begin));
     if is_few {
         // A recorder saw them: there is no other loop to look for.
-        return Steps { main: bounds.clone(), bounds, has_tail: false, source, confidence: Confidence::High };
+        return Steps {
+            main: bounds.clone(),
+            bounds,
+            has_tail: false,
+            source,
+            confidence: Confidence::High,
+            note: None,
+        };
     }
     let mut main = bounds;
     let mut bounds = loops.split_long(&main);
@@ -219,7 +274,7 @@ fn ended_at(
     if bounds.len() <= MIN_STEPS {
         return Steps::none();
     }
-    Steps { bounds, main, has_tail, source, confidence: Confidence::High }
+    Steps { bounds, main, has_tail, source, confidence: Confidence::High, note: None }
 }
 
 /// Where a recorder saw steps end. Counts of allocations give the exact event; without reliable counts, the
@@ -347,11 +402,45 @@ impl<'a> Loops<'a> {
         self.all.get_or_init(|| Paths::new(self.order.snapshot, |frame| !self.sites.is_native(frame)))
     }
 
-    fn find(&self, events: Range<usize>) -> Vec<usize> {
+    fn find(&self, events: Range<usize>) -> MainLoop {
         let search = |paths, after_backward| main_loop(paths, self.order, events.clone(), after_backward);
         let user = [false, true].into_iter().map(|after_backward| search(&self.user, after_backward));
         let all = [false, true].into_iter().map(|after_backward| search(self.all(), after_backward));
-        user.chain(all).find(|starts| !starts.is_empty()).unwrap_or_default()
+        user.chain(all).find(|found| !found.starts.is_empty()).unwrap_or_default()
+    }
+
+    /// Whether an event comes from a thread or an event loop, which may answer several requests at a time.
+    fn may_overlap(&self, event: usize) -> bool {
+        let snapshot = self.order.snapshot;
+        let frames = snapshot.stacks.frames(self.order.stack(event));
+        frames.iter().any(|&frame| {
+            let file = snapshot.strings.get(snapshot.stacks.frame(frame).file);
+            file.ends_with("asyncio/events.py") || file.ends_with("/threading.py")
+        })
+    }
+
+    /// Where the calls of a line's function begin, if several may run at a time: then its lines take turns,
+    /// and how often each is entered says little. Most of its lines allocate as often as it is called.
+    fn calls_of(&self, line: FrameId) -> Option<Vec<usize>> {
+        let snapshot = self.order.snapshot;
+        let function = |frame: FrameId| {
+            let frame = snapshot.stacks.frame(frame);
+            (frame.file, frame.function)
+        };
+        let mut is_inside: FxHashMap<StackId, bool> = FxHashMap::default();
+        let mut events: FxHashMap<u32, Vec<usize>> = FxHashMap::default();
+        for (event, stack) in self.order.allocations(0..self.order.len()) {
+            let inside = is_inside.entry(stack).or_insert_with(|| {
+                snapshot.stacks.frames(stack).iter().any(|&frame| function(frame) == function(line))
+            });
+            if *inside {
+                events.entry(self.all().of(stack)).or_default().push(event);
+            }
+        }
+        let mut lines_with: FxHashMap<usize, usize> = FxHashMap::default();
+        events.values().for_each(|events| *lines_with.entry(events.len()).or_default() += 1);
+        let (&count, _) = lines_with.iter().max_by_key(|&(&count, &lines)| (lines, count))?;
+        events.into_values().filter(|events| events.len() == count).min()
     }
 
     /// Adds the steps of loops inside pieces that are far longer than a step and hold a good part of the run:
@@ -368,7 +457,7 @@ impl<'a> Loops<'a> {
                 && next - start > MIN_UNMARKED_STEP_LENGTHS * typical;
             if is_long {
                 // Its first step begins where the piece does.
-                bounds.extend(self.find(start..next).into_iter().skip(1));
+                bounds.extend(self.find(start..next).starts.into_iter().skip(1));
             }
         }
         bounds

@@ -11,7 +11,8 @@
 //!   in forward Net.fc                    where the program is from here on; `in` alone is outside of everything
 //!   wait 50                              milliseconds pass
 //!   keep x                               what is called `x` now stays, whatever is called `x` later
-//!   mark                                 a step ends here; `mark without stacks` if a recorder left them out of it
+//!   mark                                 a step ends here; `mark without stacks` if a recorder left them out of it,
+//!                                        `mark of a call` if a module has run and nothing else says what a step is
 //!   see parameter fc.weight w            a recorder sees that block `w` is this tensor of the root module `Net`
 //! end
 //! ```
@@ -110,7 +111,9 @@ impl Writer {
                 let time_us = self.now_us() - 5;
                 let allocations = self.count();
                 let has_stacks = about.trim() != "without stacks";
-                return self.recording.marks.push(StepMark { time_us, allocations, has_stacks });
+                let is_module_call = about.trim() == "of a call";
+                let mark = StepMark { time_us, allocations, has_stacks, is_module_call };
+                return self.recording.marks.push(mark);
             }
             "keep" => {
                 let block = self.live.remove(about.trim()).expect("a live block");

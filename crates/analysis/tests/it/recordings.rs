@@ -224,6 +224,68 @@ fn steps_are_found_by_the_clock_where_counts_were_reset() {
     }
 }
 
+/// Steps of a program without an optimizer, and what is said about them.
+fn steps_of_calls(text: &str) -> (usize, StepSource, Option<String>) {
+    let (snapshot, recording) = recorded(text);
+    let steps = recorded_devices(&snapshot, &recording).remove(0).steps;
+    (steps.main_count(), steps.source, steps.note)
+}
+
+#[test]
+fn a_handler_that_calls_layers_one_by_one_makes_one_step_per_request() {
+    let text = "+w 4MiB server.py:2 <module>
+         repeat 10
+           +x 1MiB server.py:30 <module> > server.py:9 handle
+           +h 1MiB server.py:30 <module> > server.py:10 handle > torch/nn/modules/linear.py:134 forward
+           mark of a call
+           +y 1MiB server.py:30 <module> > server.py:11 handle > torch/nn/modules/linear.py:134 forward
+           mark of a call
+         end";
+    let note = "a step is one pass through server.py:9 handle, with about 2 calls of modules";
+    assert_eq!(steps_of_calls(text), (10, StepSource::Inferred, Some(note.to_owned())));
+}
+
+#[test]
+fn one_call_of_a_module_in_each_iteration_is_one_step() {
+    let text = "+w 4MiB server.py:2 <module>
+         repeat 10
+           +x 1MiB server.py:9 <module>
+           +h 1MiB server.py:10 <module> > torch/nn/modules/linear.py:134 forward
+           mark of a call
+         end";
+    assert_eq!(steps_of_calls(text), (10, StepSource::Recorded, None));
+}
+
+#[test]
+fn requests_that_overlap_in_threads_are_counted_one_by_one() {
+    let thread = "lib/threading.py:1002 _bootstrap";
+    let text = format!(
+        "+w 4MiB server.py:2 <module>
+         repeat 5
+           +a 1MiB {thread} > server.py:9 handle
+           +b 1MiB {thread} > server.py:9 handle
+           +c 2MiB {thread} > server.py:10 handle > torch/nn/modules/linear.py:134 forward
+           mark of a call
+           +d 2MiB {thread} > server.py:10 handle > torch/nn/modules/linear.py:134 forward
+           mark of a call
+           +e 3MiB {thread} > server.py:11 handle > torch/nn/modules/linear.py:134 forward
+           mark of a call
+           +f 3MiB {thread} > server.py:11 handle > torch/nn/modules/linear.py:134 forward
+           mark of a call
+         end"
+    );
+    assert_eq!(steps_of_calls(&text).0, 10);
+}
+
+#[test]
+fn calls_of_modules_without_a_loop_are_said_to_be_that() {
+    let call = |line: usize| format!("+h{line} 1MiB run.py:{line} <module>\nmark of a call\n");
+    let text: String = (1..6).map(call).collect();
+    let (count, source, note) = steps_of_calls(&text);
+    assert_eq!((count, source), (5, StepSource::Recorded));
+    assert!(note.is_some_and(|note| note.starts_with("a step is one call of a module")));
+}
+
 #[test]
 fn an_address_that_is_used_again_is_another_tensor() {
     let text = "+a 4MiB train.py:2 <module>

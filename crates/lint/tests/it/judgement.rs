@@ -1582,3 +1582,29 @@ def predict(layers, x):
         &["6 medium eval-mistaken-for-no-grad"],
     );
 }
+
+#[test]
+fn a_teacher_with_gradients_is_reported_unless_something_else_decides_about_them() {
+    let program = |before: &str, target: &str| {
+        format!(
+            "
+teacher, student = nn.Linear(8, 8).cuda(), nn.Linear(8, 8).cuda()
+{before}
+for x, y in loader:
+    loss = F.mse_loss(student(x), {target})
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"
+        )
+    };
+    let plain = "optimizer = torch.optim.SGD(student.parameters(), lr=0.1)";
+    judge(&program(plain, "teacher(x)"), &["4 medium teacher-with-gradients"]);
+    judge(&program(plain, "teacher(x).detach()"), NOTHING);
+    judge(
+        &program("optimizer = torch.optim.SGD([*student.parameters(), *teacher.parameters()])", "teacher(x)"),
+        NOTHING,
+    );
+    judge(&program("teacher.requires_grad_(False)", "teacher(x)"), NOTHING);
+    judge(&program("torch.set_grad_enabled(False)", "teacher(x)"), NOTHING);
+}

@@ -199,8 +199,7 @@ fn notes(device: &Device<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
     } else {
         writeln!(terminal.out(), "\n allocator settings: {text}")?;
     }
-    let caveats: Vec<&String> = device.history.caveats.iter().chain(&device.snapshot.caveats).collect();
-    for caveat in caveats {
+    for caveat in device.caveats() {
         let label = terminal.paint(Style::Yellow, "note:");
         writeln!(terminal.out(), " {label} {caveat}")?;
     }
