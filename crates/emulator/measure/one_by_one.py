@@ -94,12 +94,11 @@ def answer(step: str, row: Row) -> int:
     if engine != CUBLASLT[step]:
         return -1
     columns, planes = row.images * math.prod(row.sides), row.inputs * row.outputs
-    if row.channels_last:
+    if row.channels_last or row.images == 1:
         values = {"forward": columns * row.outputs, "input": columns * row.inputs, "filter": planes}[step]
         parts, others = divmod(workspace, values * SUM_BYTES)
         return parts * PARTS_UNIT + (others if others in DESCRIPTIONS else 272)
-    # Each image has its own product, and the gradients of filters are summed. The product of a single image is split in
-    # parts of its own, which are not modeled.
+    # Each image has its own product, and the gradients of filters are summed.
     others = workspace - (row.images * planes * SUM_BYTES if step == "filter" else 0)
     return others if others in DESCRIPTIONS else 400
 

@@ -6,10 +6,10 @@
 //! multiprocessors, whatever the description says, and returns a different workspace. So the emulator
 //! computes it.
 //!
-//! The rule was derived from workspaces returned by an H200 (cuDNN 9.19): 12,274 of 801 convolutions, and the
-//! first choices for 245,000 random ones, of which it reproduces 99.7%. Where the last wave follows others and
-//! can be split, the number of parts is a fit, which is right for 99.6% of 35,600. Such convolutions, and
-//! unmeasured cases, are noted as modeled.
+//! The rule was derived from workspaces returned by an H200 (cuDNN 9.19): 12,274 of 801 convolutions, and
+//! the first choices for 245,000 random ones, of which it reproduces 99.7%. Where the last wave follows
+//! others and can be split, the number of parts is a fit, which is right for 99.6% of 35,600. Such
+//! convolutions, and unmeasured cases, are noted as modeled.
 
 use super::backend::{attribute, kind, value};
 use super::data_type::{BFLOAT16, FLOAT};

@@ -3,8 +3,8 @@
 //! They do so for 4% of convolutions in fp32, and the deviceless mode cannot tell for which. The
 //! decision trees in `first_choice.txt` are fitted to the first choices of an H200 (cuDNN 9.19) for 667,000
 //! convolutions by `measure/first_choice.py`. Of convolutions that were left out of the fit, they find 94%
-//! of these choices in the forward pass, 99.9% for gradients of inputs and 98.8% for gradients of filters; one
-//! in 800 to 6,400 others is taken for one.
+//! of these choices in the forward pass, 99.9% for gradients of inputs and 98.8% for gradients of filters;
+//! one in 800 to 6,400 others is taken for one.
 
 use super::data_type::FLOAT;
 use super::decision_tree::DecisionTree;

@@ -1,11 +1,12 @@
 //! The engine that passes 1×1 convolutions to cuBLASLt.
 //!
 //! On a real card, cuDNN's heuristics prefer it for 66 to 99% of them, by pass and type. Without a device,
-//! cuBLASLt cannot be initialized, so the deviceless mode leaves the engine out, and the emulator puts it back.
+//! cuBLASLt cannot be initialized, so the deviceless mode leaves the engine out, and the emulator puts it
+//! back.
 //!
-//! The decision trees in `one_by_one` say when it comes first, and with which workspace. They are fitted to the
-//! first choices of an H200 (cuDNN 9.19) for 1,702,000 convolutions by `measure/one_by_one.py`. The share of
-//! convolutions that get the right engine, and the right workspace too, among those left out of the fit:
+//! The decision trees in `one_by_one` say when it comes first, and with which workspace. They are fitted to
+//! the first choices of an H200 (cuDNN 9.19) for 1,702,000 convolutions by `measure/one_by_one.py`. The share
+//! of convolutions that get the right engine, and the right workspace too, among those left out of the fit:
 //!
 //! | trees | engine | workspace too |
 //! |---|---|---|
@@ -98,8 +99,8 @@ pub(super) fn first_choice(convolution: &Convolution) -> Option<EmulatedEngine> 
     let answer = Some(tree.answer(&values)).filter(|answer| *answer >= 0)?;
     let (parts, others) = (answer / PARTS_UNIT, answer % PARTS_UNIT);
     let sums = match convolution.pass {
-        // One product over all positions of all images, which may be split.
-        _ if is_channels_last => parts * result,
+        // A single product, over all positions of all images, which may be split.
+        _ if is_channels_last || images == 1 => parts * result,
         // Each image has its own product, and the products are summed.
         Pass::BackwardFilter => images * planes,
         _ => 0,
