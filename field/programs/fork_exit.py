@@ -11,6 +11,7 @@ import time
 
 import probe
 import torch
+import torch._dynamo  # an optimizer imports it: here once, instead of in every child
 
 
 def child(how):

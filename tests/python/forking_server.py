@@ -3,6 +3,7 @@
 import atexit
 import builtins
 import ctypes
+import gc
 import importlib
 import importlib.machinery
 import importlib.util
@@ -193,6 +194,8 @@ if library:
     ctypes.CDLL(library[0], mode=ctypes.RTLD_GLOBAL)
 stash.add("torch")
 stash.add("torch._dynamo")
+# Otherwise it is due in each fork soon after it begins, and copies the memory of hundreds of thousands of objects.
+gc.collect()
 main = become(*serve(address), stash)
 del stash
 end(main, run(main))

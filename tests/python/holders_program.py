@@ -1,8 +1,10 @@
 """Holds tensors in every way that programs do, asks oomph who holds each, lets the named holder go, and measures what is freed.
 
-Run as a script with a device: each case becomes variables of `__main__`. Prints one JSON object a line.
+Run as a script with a device: each case becomes variables of `__main__`, with names of its own. One walk through the objects
+of the process serves all of them. Prints one JSON object a line.
 """
 
+import functools
 import gc
 import json
 import sys
@@ -11,19 +13,21 @@ import weakref
 
 import torch
 
-from oomph import holders  # noqa: F401  (the expressions below use it)
+from oomph import holders
 
 DEVICE = sys.argv[1]
 SIZE = 1 << 20
 """Bytes of a tensor: what the allocator takes for it is the same."""
 
 tensors: list = []
+last_of: dict = {}
+"""The tensor that each case made last."""
 CASES = {
     # name: what makes it, an expression for one tensor, what the holder is called, how it came to hold it, what lets it go
     "list": ("kept = [make() for _ in range(4)]", "kept[1]", "__main__.kept", "container", "kept.clear()"),
     "list of graphs": (
-        "weight = make().requires_grad_()\nkept = [(weight * make()).exp().sum() for _ in range(4)]",
-        "kept[1]", "__main__.kept", "container", "kept.clear()",
+        "weight = make().requires_grad_()\nlosses = [(weight * make()).exp().sum() for _ in range(4)]",
+        "losses[1]", "__main__.losses", "container", "losses.clear()",
     ),
     "dictionary": (
         "cache = {'train': {}}\nfor step in range(3): cache['train'][step] = make()",
@@ -60,34 +64,34 @@ CASES = {
     ),
     "exception": (
         "def fail():\n    hidden = make()\n    raise ValueError('bad batch')\nfailures = []\n"
-        "for _ in range(3):\n    try: fail()\n    except ValueError as error: failures.append(error)",
+        "for step in range(3):\n    try: fail()\n    except ValueError as error: failures.append(error)",
         "latest()", "__main__.failures[2].__traceback__.tb_next.tb_frame local hidden", "exception", "failures[2] = None",
     ),
     "last error": (
-        "def fail():\n    hidden = make()\n    raise ValueError('bad batch')\n"
-        "try: fail()\nexcept ValueError as error: sys.last_traceback = error.__traceback__",
+        "def fail_last():\n    hidden = make()\n    raise ValueError('bad batch')\n"
+        "try: fail_last()\nexcept ValueError as error: sys.last_traceback = error.__traceback__",
         "latest()", "sys.last_traceback.tb_next.tb_frame local hidden", "last_error", "sys.last_traceback = None",
     ),
     "module hook": (
         "model = torch.nn.Linear(4, 4)\ndef keep():\n    seen = []\n"
         "    def hook(module, given, out): seen.append(make())\n    return hook\n"
-        "handle = model.register_forward_hook(keep())\nfor _ in range(3): model(torch.zeros(4))",
-        "model._forward_hooks[handle.id].__closure__[0].cell_contents[1]",
-        "__main__.model._forward_hooks[ID] closure seen", "hook", "handle.remove()",
+        "forward_handle = model.register_forward_hook(keep())\nfor step in range(3): model(torch.zeros(4))",
+        "model._forward_hooks[forward_handle.id].__closure__[0].cell_contents[1]",
+        "__main__.model._forward_hooks[ID] closure seen", "hook", "forward_handle.remove()",
     ),
     "tensor hook": (
-        "leaf = torch.zeros(4, requires_grad=True)\ndef keep():\n    scale = make()\n    return lambda grad: grad * scale.mean()\n"
-        "handle = leaf.register_hook(keep())",
-        "leaf._backward_hooks[handle.id].__closure__[0].cell_contents",
-        "__main__.leaf._backward_hooks[ID] closure scale", "hook", "handle.remove()",
+        "hooked = torch.zeros(4, requires_grad=True)\ndef keep_scale():\n    scale = make()\n    return lambda grad: grad * scale.mean()\n"
+        "handle = hooked.register_hook(keep_scale())",
+        "hooked._backward_hooks[handle.id].__closure__[0].cell_contents",
+        "__main__.hooked._backward_hooks[ID] closure scale", "hook", "handle.remove()",
     ),
     "cache": (
         "import functools\n@functools.lru_cache(maxsize=None)\ndef grid(size): return make()\nfor size in range(3): grid(size)",
         "grid(1)", "__main__.grid cache", "cache", "grid.cache_clear()",
     ),
     "bounded cache": (
-        "import functools\n@functools.lru_cache(maxsize=8)\ndef grid(size): return make()\nfor size in range(3): grid(size)",
-        "grid(1)", "__main__.grid", "cache", "grid.cache_clear()",
+        "import functools\n@functools.lru_cache(maxsize=8)\ndef mask(size): return make()\nfor size in range(3): mask(size)",
+        "mask(1)", "__main__.mask", "cache", "mask.cache_clear()",
     ),
     "logger": (
         "class RunLogger:\n    def __init__(self): self.records = []\nlog = RunLogger()\nlog.records += [make(), make()]",
@@ -106,8 +110,8 @@ CASES = {
         "latest()", "__main__.suspended local batch", "generator", "suspended = None",
     ),
     "running total": (
-        "weight = make().requires_grad_()\ntotal = torch.zeros((), device=DEVICE)\n"
-        "for _ in range(4): total = total + (weight * make()).exp().sum()",
+        "scale_of_all = make().requires_grad_()\ntotal = torch.zeros((), device=DEVICE)\n"
+        "for step in range(8): total = total + (scale_of_all * make()).exp().sum()  # the most of all",
         "", "__main__.total", "chain", "total = None",
     ),
     "view": ("first = make()[0:1]", "first", "__main__.first", "variable", "first = None"),
@@ -129,8 +133,8 @@ def make():
 
 
 def latest():
-    """The tensor that was made last, where no expression leads to it without leaving something behind."""
-    return tensors[-1]()
+    """The tensor that the case made last, where no expression leads to it without leaving something behind."""
+    return last_of[name]()
 
 
 def live():
@@ -160,16 +164,18 @@ if DEVICE == "cpu":
 
     Count().__enter__()
 
+asking = sys.modules[holders.__module__]
+asking.walk = functools.cache(asking.walk)
 gc.disable()
-for name, (setup, tensor, _, _, clear) in CASES.items():
+for name, (setup, *_rest) in CASES.items():
     exec(textwrap.dedent(setup), globals())
-    answer = eval(f"holders({tensor})")
-    handle_id = globals()["handle"].id if "ID" in CASES[name][2] else ""
+    last_of[name] = tensors[-1]
+answers = {}
+for name, (_setup, tensor, *_rest) in CASES.items():
+    answers[name] = eval(f"holders({tensor})")
+for name, (_setup, _tensor, path, _kind, clear) in CASES.items():
+    hook_id = eval(clear.replace("remove()", "id")) if "ID" in path else ""
     before = live()
     exec(clear, globals())
-    row = {"case": name, "held_by": answer.held_by, "holder": answer.holder, "freed": before - live(), "id": handle_id}
-    print(json.dumps(row), flush=True)
-    del answer
-    for variable in ("weight", "leaf", "small", "model", "handle"):
-        globals().pop(variable, None)
-    gc.collect()
+    row = {"held_by": answers[name].held_by, "holder": answers[name].holder, "freed": before - live()}
+    print(json.dumps({"case": name, **row, "id": hook_id}), flush=True)

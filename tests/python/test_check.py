@@ -39,7 +39,7 @@ TRAIN = """
 LEAKING = TRAIN + "        kept = [*kept, torch.zeros(1 << 20, device='cuda')] if step else []\n"
 CHECK = ("check", "--emulate", "a10g")
 FRESH = ("--", sys.executable, "train.py")
-RUNS = int(os.environ.get("OOMPH_CHECK_RUNS", "6"))
+RUNS = int(os.environ.get("OOMPH_CHECK_RUNS", "3"))
 
 
 def command() -> tuple[str, ...]:

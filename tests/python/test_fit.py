@@ -51,7 +51,7 @@ LOADER = """\
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-data = TensorDataset(torch.randn(65536, 64))
+data = TensorDataset(torch.zeros(65536, 64))
 loader = DataLoader(data, batch_size=16384)
 model = torch.nn.Sequential(torch.nn.Linear(64, 4096), torch.nn.GELU(), torch.nn.Linear(4096, 64)).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

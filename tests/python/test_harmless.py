@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 
 import pytest
@@ -245,18 +246,17 @@ WORKERS = """
         def __init__(self):
             self.transform = torch.nn.Sequential(Normalize(), Normalize())
         def __len__(self):
-            return 32
+            return 64
         def __getitem__(self, at):
             return self.transform(torch.full((3, 8, 8), float(at)))
 
     if __name__ == "__main__":
         model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 10)).cuda()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for epoch in range(2):
-            for batch in DataLoader(Images(), batch_size=8, num_workers=2, multiprocessing_context=sys.argv[1]):
-                model(batch.cuda()).sum().backward()
-                optimizer.step()
-                optimizer.zero_grad()
+        for batch in DataLoader(Images(), batch_size=8, num_workers=2, multiprocessing_context=sys.argv[1]):
+            model(batch.cuda()).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
         print("trained")
 """
 
@@ -270,43 +270,78 @@ def test_modules_in_workers_of_a_data_loader_are_left_alone(run, method):
     assert len(recorded.steps()) == 8
 
 
+SETTINGS = """
+    import gc, json, os, signal, sys, time
+
+    def settings():
+        return [gc.isenabled(), round(sys.getswitchinterval(), 4), signal.getsignal(signal.SIGTERM)]
+
+    def settings_of_a_child():
+        read, write = os.pipe()
+        if os.fork() == 0:
+            os.write(write, json.dumps(settings()).encode())
+            os._exit(0)
+        os.wait()
+        found = json.loads(os.read(read, 100))
+        os.close(read)
+        os.close(write)
+        return found
+"""
+
+
 def test_a_child_forked_during_a_dump_has_the_programs_settings(run):
     recorded = run(
         CPU_MODEL
+        + SETTINGS
         + """
-    import gc, json, os, signal, threading, time
     train(2)
-    kept = [[{}] for _ in range(300_000)]  # for a dump that takes its time
+    kept = [torch.ones(1) for _ in range(5_000)]  # for a snapshot that takes its time
     sys.setswitchinterval(0.004)
-    is_over = False
 
-    def ask():
-        while not is_over:
-            os.kill(os.getpid(), signal.SIGUSR1)
-            time.sleep(0.01)
+    def wait_for_a_dump():
+        began, asked = time.monotonic(), 0
+        while gc.isenabled():
+            since = time.monotonic() - began
+            assert since < 60
+            if since >= 5 * asked:  # again, if it was over before it was seen
+                os.kill(os.getpid(), signal.SIGUSR1)
+                asked += 1
+            time.sleep(0.001)
 
-    asking = threading.Thread(target=ask)
-    asking.start()
     seen = []
-    for _ in range(25):
-        read, write = os.pipe()
-        if os.fork() == 0:
-            os.write(write, json.dumps([gc.isenabled(), round(sys.getswitchinterval(), 4), signal.getsignal(signal.SIGTERM)]).encode())
-            os._exit(0)
-        os.wait()
-        seen.append(tuple(json.loads(os.read(read, 100))))
-        os.close(read)
-        os.close(write)
-        time.sleep(0.05)
-    is_over = True
-    asking.join()
-    print("SEEN", json.dumps([list(each) for each in set(seen)]))
+    for _ in range(3):
+        wait_for_a_dump()
+        seen.append(settings_of_a_child())
+        while not gc.isenabled():
+            time.sleep(0.001)
+    print("SEEN", json.dumps(seen))
 """,
         "--cpu",
         gpu=False,
         env=ONE_THREAD,
     )
-    assert recorded.said("SEEN") == [[True, 0.004, 0]], recorded.done.stderr
+    assert recorded.said("SEEN") == 3 * [[True, 0.004, 0]], recorded.done.stderr
+
+
+def test_a_child_forked_while_the_heap_is_walked_has_the_programs_settings(tmp_path):
+    """No other thread runs during a walk, unless it takes long: the fork is in its place here."""
+    program = (
+        SETTINGS
+        + """
+    from oomph.interpreter.pause import undisturbed
+
+    sys.setswitchinterval(0.004)
+    with undisturbed(1.0), undisturbed():
+        print(json.dumps([settings(), settings_of_a_child()]))
+    print(json.dumps(settings()))
+"""
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, cwd=tmp_path, timeout=60
+    )
+    during, after = map(json.loads, done.stdout.splitlines())
+    assert during == [[False, 1.0, 0], [True, 0.004, 0]], done.stderr
+    assert after == [True, 0.004, 0]
 
 
 def test_a_forked_child_ends_on_sigterm_and_calls_nothing_of_ours(run):

@@ -16,7 +16,7 @@ PROGRAM = pathlib.Path(__file__).with_name("holders_program.py")
 
 def cases():
     tree = ast.parse(PROGRAM.read_text())
-    assigned = [node for node in tree.body if isinstance(node, ast.Assign) and node.targets[0].id == "CASES"]
+    assigned = [node for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "CASES"]
     return ast.literal_eval(assigned[0].value)
 
 

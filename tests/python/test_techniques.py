@@ -25,7 +25,7 @@ LOADER = """
     from torch.utils.data import DataLoader, TensorDataset
     model = torch.nn.Sequential(torch.nn.Linear(1024, 4096), torch.nn.ReLU(), torch.nn.Linear(4096, 10)).cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    loader = DataLoader(TensorDataset(torch.randn(8192, 1024), torch.zeros(8192, dtype=torch.long)), batch_size=1024)
+    loader = DataLoader(TensorDataset(torch.zeros(8192, 1024), torch.zeros(8192, dtype=torch.long)), batch_size=1024)
     for x, y in loader:
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(model(x.cuda()), y.cuda()).backward()
