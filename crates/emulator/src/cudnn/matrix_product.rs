@@ -10,8 +10,8 @@
 //!
 //! | trees | engine | workspace too |
 //! |---|---|---|
-//! | fp32, channels first | 99.2 to 99.8% | 97.8 to 98.6% |
-//! | half precision, channels first | 96.0 to 98.5% | 91.5 to 92.8% |
+//! | fp32, channels first | 99.2 to 99.8% | 97.6 to 98.2% |
+//! | half precision, channels first | 95.4 to 98.5% | 90.6 to 92.5% |
 //! | channels last | 94.0 to 97.6% | 58 to 87% |
 
 use super::data_type::{BFLOAT16, FLOAT};
