@@ -5,8 +5,8 @@ import subprocess
 
 import pytest
 
-# Before pytester's inner runs, which forget what they import: torch cannot be imported twice.
-import torch  # noqa: F401
+# Before pytester's inner runs, which forget what they import: torch and its compiler cannot be imported twice.
+import torch._dynamo  # noqa: F401
 
 from conftest import FORKING_PYTHON, OOMPH, ROOT
 from oomph.sizes import format_size, parse_size
