@@ -1,5 +1,5 @@
 use crate::checked::Checked;
-use crate::facts::FunctionFacts;
+use crate::facts::{FunctionFacts, NodeId};
 use crate::rule::{Diagnostic, Rule};
 use crate::severity::RuleSeverity;
 
@@ -37,26 +37,19 @@ def distill(student, teacher, loader, optimizer):
 };
 
 fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
-    if freezes_something(checked) {
-        return;
-    }
     for facts in &checked.facts {
-        if checked.is_test(facts.id) {
-            continue;
-        }
         let mut seen: Vec<&str> = Vec::new();
         for (model, node, at) in &facts.forwards {
-            let reaches_teacher = facts
-                .backwards
-                .iter()
-                .any(|backward| backward.nodes.iter().any(|root| facts.comes_from(*root, *node)));
+            // The cheapest questions come first: few files have a teacher.
             if !reads_as_teacher(model)
                 || seen.contains(model)
-                || !reaches_teacher
                 || at.in_loop.is_none()
+                || checked.is_test(facts.id)
                 || !checked.records(facts, *at)
-                || checked.file.is_frozen(model)
                 || !has_student(facts)
+                || !reaches_backward(facts, *node)
+                || checked.file.is_frozen(model)
+                || freezes_something(checked)
                 || is_trained(checked, model)
             {
                 continue;
@@ -78,6 +71,11 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
 fn reads_as_teacher(model: &str) -> bool {
     let name = model.rsplit('.').next().unwrap_or(model).to_ascii_lowercase();
     name.split('_').any(|part| part.starts_with("teacher"))
+}
+
+/// Returns whether a `backward()` runs through a node.
+fn reaches_backward(facts: &FunctionFacts<'_, '_>, node: NodeId) -> bool {
+    facts.backwards.iter().any(|backward| backward.nodes.iter().any(|root| facts.comes_from(*root, node)))
 }
 
 /// Returns whether another model runs as well: without a student, the teacher is what is trained.

@@ -36,6 +36,9 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
         ["ForCausalLM", "ForMaskedLM", "ForSeq2SeqLM", "LMHeadModel", "ForConditionalGeneration"]
             .iter()
             .any(|name| checked.file.source.contains(name));
+    if !is_language_model {
+        return;
+    }
     let saves = [
         "predict_with_generate",
         "prediction_loss_only",
@@ -44,7 +47,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
     ]
     .iter()
     .any(|name| checked.file.mentions(name) || checked.file.source.contains(name));
-    if !is_language_model || saves {
+    if saves {
         return;
     }
     for (_, call) in checked.calls() {
