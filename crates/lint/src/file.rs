@@ -358,7 +358,7 @@ fn key<'a>(source: &'a str, expr: &Expr<'a>) -> Option<&'a str> {
 }
 
 /// Returns whether a piece of source sets `requires_grad` to `False`.
-fn freezes(text: &str) -> bool {
+pub(crate) fn freezes(text: &str) -> bool {
     ["requires_grad = False", "requires_grad=False", "requires_grad_(False)"]
         .iter()
         .any(|part| text.contains(part))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 _FIRST_NUMBER = 900
-"""Programs get the lowest free number, and few have so many; below 1024, the usual limit."""
+"""Few programs open so many files, and the usual limit is 1024."""
 
 
 def out_of_the_way(descriptor: int) -> int:

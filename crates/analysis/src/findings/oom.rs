@@ -355,7 +355,10 @@ fn fix(facts: &OomFacts) -> String {
         return "stop the leak: without it this request would have succeeded".to_owned();
     }
     let other = fix_without_pools(facts);
-    let other = facts.evaluation.as_ref().map_or_else(|| other.clone(), |evaluation| evaluation.fix(&other));
+    let other = match &facts.evaluation {
+        Some(evaluation) => evaluation.fix(&other),
+        None => other,
+    };
     match failure.kept_by_pools() {
         Some(kept) => {
             format!(

@@ -63,6 +63,6 @@ mod tests {
 
     #[test]
     fn the_trees_are_complete() {
-        decision_tree::check(TEXT, &FEATURES, 0);
+        decision_tree::check(TEXT, &FEATURES, |engine| [0, 3, 17, 18, 50].contains(&engine));
     }
 }

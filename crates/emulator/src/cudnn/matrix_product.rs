@@ -121,8 +121,10 @@ mod tests {
 
     #[test]
     fn the_trees_are_complete() {
+        let others = [0, 256, 272, 288, 304, 320, 336, 400, 416];
+        let is_answer = |answer: i64| answer == -1 || others.contains(&answer.rem_euclid(PARTS_UNIT));
         for text in [FLOAT_TREES, HALF_TREES, CHANNELS_LAST_TREES] {
-            decision_tree::check(text, &FEATURES, -1);
+            decision_tree::check(text, &FEATURES, is_answer);
         }
     }
 

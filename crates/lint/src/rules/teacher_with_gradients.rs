@@ -1,5 +1,6 @@
 use crate::checked::Checked;
 use crate::facts::{FunctionFacts, NodeId};
+use crate::file::freezes;
 use crate::rule::{Diagnostic, Rule};
 use crate::severity::RuleSeverity;
 
@@ -96,6 +97,5 @@ fn is_trained(checked: &Checked<'_, '_, '_>, model: &str) -> bool {
 
 /// Returns whether the file freezes parameters, which then record nothing, or turns gradients off for all.
 fn freezes_something(checked: &Checked<'_, '_, '_>) -> bool {
-    let words = ["requires_grad = False", "requires_grad=False", "requires_grad_(False)", "freeze"];
-    words.iter().any(|text| checked.file.source.contains(text))
+    freezes(checked.file.source) || checked.file.source.contains("freeze")
 }
