@@ -5,7 +5,8 @@ use std::path::Path;
 use std::{env, fs, io};
 
 /// Packages of `python/oomph` that a recorded process imports.
-const PACKAGES: [&str; 6] = ["bootstrap", "emulation", "heap", "interpreter", "recording", "techniques"];
+const PACKAGES: [&str; 7] =
+    ["bootstrap", "emulation", "heap", "interpreter", "job", "recording", "techniques"];
 
 fn main() -> io::Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python/oomph");

@@ -2,7 +2,9 @@
 
 use crate::report::{ReportDocument, ReportOptions};
 use inputs::Input;
-use launch::{DevicePeak, FitVerdict, GpuModel, Prediction, ProgramPart, ProgramPhase, Variant, Variants};
+use launch::{
+    DevicePeak, FitVerdict, GpuModel, PredictedJob, Prediction, ProgramPart, ProgramPhase, Variant, Variants,
+};
 use recording::{LoopInfo, ValueRead};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -48,6 +50,9 @@ pub struct PredictDocument<'a> {
     reads: &'a [ValueRead],
     /// Peaks of each device.
     devices: Vec<DeviceFigures>,
+    /// The job that the program is part of, if it was predicted as a whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    job: Option<JobReport<'a>>,
     /// Parts of the program in their order, on the device with the highest need.
     phases: Vec<PhaseReport<'a>>,
     /// Results of `--vary`.
@@ -121,7 +126,7 @@ struct OutcomeReport<'a> {
 #[derive(Serialize, JsonSchema)]
 struct DeviceFigures {
     /// Rank of the process.
-    rank: usize,
+    rank: u32,
     /// Device ordinal.
     device: u32,
     /// Highest allocated bytes.
@@ -130,8 +135,75 @@ struct DeviceFigures {
     peak_reserved: u64,
     /// Bytes of the CUDA context and libraries.
     context: u64,
+    /// Bytes of these that NCCL's buffers take, from its documented defaults.
+    nccl: u64,
     /// Number of allocations.
     requests: u64,
+}
+
+/// A job of many ranks, of which some ran.
+#[derive(Serialize, JsonSchema)]
+struct JobReport<'a> {
+    /// Number of machines.
+    nodes: u32,
+    /// Number of ranks on each.
+    gpus_per_node: u32,
+    /// Number of ranks.
+    world_size: u32,
+    /// Dimensions in which the ranks are laid out, by the program's device meshes and process groups.
+    dimensions: Vec<DimensionReport<'a>>,
+    /// Ranks that ran.
+    ranks: Vec<RanRank<'a>>,
+    /// What makes one rank need more than another; absent if they need the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    imbalance: Option<ImbalanceReport<'a>>,
+}
+
+/// A dimension in which ranks are laid out.
+#[derive(Serialize, JsonSchema)]
+struct DimensionReport<'a> {
+    /// Name in the program.
+    name: &'a str,
+    /// Number of positions.
+    size: u32,
+    /// Whether its positions are the stages of a pipeline.
+    pipeline: bool,
+}
+
+/// A rank that ran.
+#[derive(Serialize, JsonSchema)]
+struct RanRank<'a> {
+    /// The rank.
+    rank: u32,
+    /// Position in each dimension, by name, from 0.
+    position: BTreeMap<&'a str, u32>,
+    /// Number of ranks that do the same, with itself.
+    stands_for: u32,
+}
+
+/// What makes one rank need more than another.
+#[derive(Serialize, JsonSchema)]
+struct ImbalanceReport<'a> {
+    /// The rank that needs most.
+    rank: u32,
+    /// The rank that needs least.
+    lowest: u32,
+    /// Bytes by which their peaks of allocated memory differ.
+    extra: u64,
+    /// Modules that make the difference, largest first.
+    modules: Vec<ModuleShare<'a>>,
+    /// Layers to move from the first to the second to make them equal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    layers_to_move: Option<u64>,
+}
+
+/// What a module takes on one rank beyond another.
+#[derive(Serialize, JsonSchema)]
+struct ModuleShare<'a> {
+    /// Path of the module; `N` stands for the numbers of layers.
+    module: &'a str,
+    /// Bytes.
+    bytes: u64,
 }
 
 /// One part of the program.
@@ -176,6 +248,12 @@ struct VaryReport<'a> {
     name: &'a str,
     /// Largest value that fits; `null` if none does.
     largest: Option<u64>,
+    /// First layout of the ranks that fits, of `--vary mesh=…`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first_fitting: Option<&'a str>,
+    /// Layout of the ranks that fits and needs least, of `--vary mesh=…`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    needs_least: Option<&'a str>,
     /// One run per value.
     runs: Vec<VariantReport<'a>>,
 }
@@ -231,10 +309,13 @@ impl<'a> PredictDocument<'a> {
             remarks: &sureness.remarks,
             reads: &prediction.info.emulation.reads,
             devices: prediction.all.iter().map(device).collect(),
+            job: prediction.job.as_ref().map(job),
             phases: prediction.phases.iter().map(phase).collect(),
             vary: variants.varied.as_ref().map(|varied| VaryReport {
                 name: &varied.name,
                 largest: varied.largest,
+                first_fitting: varied.layouts.as_ref().and_then(|layouts| layouts.first.as_deref()),
+                needs_least: varied.layouts.as_ref().and_then(|layouts| layouts.least.as_deref()),
                 runs: varied.runs.iter().map(variant).collect(),
             }),
             tried: variants.tried.iter().map(variant).collect(),
@@ -284,7 +365,45 @@ fn device(figures: &DevicePeak) -> DeviceFigures {
         peak_allocated: figures.allocated.0,
         peak_reserved: figures.reserved.0,
         context: figures.non_pytorch.0,
+        nccl: figures.nccl.0,
         requests: figures.requests,
+    }
+}
+
+fn job(job: &PredictedJob) -> JobReport<'_> {
+    let PredictedJob { layout, ranks, need } = job;
+    let position = |rank: u32| {
+        let names = layout.dimensions.iter().map(|dimension| dimension.name.as_str());
+        names.zip(layout.positions(rank)).collect()
+    };
+    JobReport {
+        nodes: layout.nodes,
+        gpus_per_node: layout.gpus,
+        world_size: layout.world(),
+        dimensions: layout
+            .dimensions
+            .iter()
+            .map(|of| DimensionReport { name: &of.name, size: of.size, pipeline: of.is_pipeline })
+            .collect(),
+        ranks: ranks
+            .iter()
+            .map(|&rank| RanRank {
+                rank,
+                position: position(rank),
+                stands_for: layout.stands_for(rank, ranks),
+            })
+            .collect(),
+        imbalance: need.as_ref().map(|need| ImbalanceReport {
+            rank: need.rank,
+            lowest: need.lowest,
+            extra: need.extra.0,
+            modules: need
+                .modules
+                .iter()
+                .map(|(module, bytes)| ModuleShare { module, bytes: bytes.0 })
+                .collect(),
+            layers_to_move: need.balanced_by.as_ref().map(|moved| moved.layers),
+        }),
     }
 }
 

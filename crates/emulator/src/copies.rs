@@ -28,6 +28,20 @@ pub(crate) unsafe fn clear(at: *mut u8, size: u64) {
     }
 }
 
+/// Copies within devices keep what was gathered from many ranks up to this size.
+const MAX_GATHERED_BYTES: u64 = 16 << 20;
+
+/// Whether memory of a device holds values that were written to it piece by piece. Zeros do not count: a large
+/// buffer that was cleared takes no memory of the host, and a copy of it would.
+unsafe fn is_gathered(from: u64, size: u64) -> bool {
+    let is_written = |low: u64, high: u64| {
+        let bytes = unsafe { std::slice::from_raw_parts(low as *const u8, (high - low) as usize) };
+        bytes.iter().any(|&byte| byte != 0)
+    };
+    size <= MAX_GATHERED_BYTES
+        && values::parts(from, size).iter().any(|&(low, high, _)| is_written(low, high))
+}
+
 /// Copies between any two addresses.
 unsafe fn copy(to: u64, from: u64, size: u64) {
     if size == 0 {
@@ -37,7 +51,9 @@ unsafe fn copy(to: u64, from: u64, size: u64) {
         match (is_device(to), is_device(from)) {
             (false, false) => std::ptr::copy(from as *const u8, to as *mut u8, size as usize),
             (false, true) => values::read(to as *mut u8, from, size),
-            (true, _) if size > MAX_KEPT_COPY_BYTES => values::forget(to, size),
+            (true, _) if size > MAX_KEPT_COPY_BYTES && !(is_device(from) && is_gathered(from, size)) => {
+                values::forget(to, size)
+            }
             (true, false) => {
                 std::ptr::copy(from as *const u8, to as *mut u8, size as usize);
                 values::keep(to, size, ByteValue::Known);

@@ -175,6 +175,15 @@ pub(crate) fn take_library_memory(library: Library) -> bool {
     true
 }
 
+/// Takes memory of the current device for a library's own buffers.
+pub(crate) fn take_outside(bytes: u64) {
+    let device = device::current();
+    let mut memory = memory();
+    if memory.addresses(device).is_some() {
+        memory.devices[device as usize].non_pytorch += bytes;
+    }
+}
+
 /// Bytes of cuBLAS memory that are placed among segments.
 const CUBLAS_SEGMENT_BYTES: u64 = 64 << 20;
 

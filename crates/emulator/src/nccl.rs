@@ -8,12 +8,15 @@
 //!
 //! `ncclGetVersion` and `ncclGetErrorString` are the real library's; they need no driver.
 
+mod agreement;
 mod arithmetic;
+mod buffers;
 mod collective;
 mod communicator;
 mod contents;
 mod exchange;
 mod group;
+mod stand_ins;
 
 use crate::copies::MAX_KEPT_COPY_BYTES;
 use crate::{StatusCode, graphs, memory, put, values};
@@ -40,7 +43,9 @@ static LAST_ERROR: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
 /// Reports a failed call and returns its status.
 fn failed(call: &str, communicator: Option<&Communicator>, failure: &ExchangeFailure) -> StatusCode {
     let status = if matches!(failure, ExchangeFailure::Exited(_)) { REMOTE_ERROR } else { SYSTEM_ERROR };
-    let place = communicator.map_or(String::new(), |own| format!(" on rank {} of {}", own.rank, own.size));
+    let place = communicator.map_or(String::new(), |own| {
+        format!(" on {} ({} of a group of {})", agreement::own_name(), own.rank, own.size)
+    });
     let text = format!("{call}{place}: {failure}");
     if !matches!(failure, ExchangeFailure::Aborted) && crate::notes::note("failed", &text) {
         crate::notes::print(&text);
@@ -99,6 +104,7 @@ impl CollectiveCall {
             rank: communicator.rank,
             size: communicator.size,
         };
+        communicator.exchange.log_call(&collective.shape(self.name));
         // A captured call runs when the graph is replayed, and replays do nothing.
         if collective.is_large() || graphs::capture_of(self.stream).is_some() {
             unsafe { collective.finish(None) };
@@ -182,6 +188,7 @@ unsafe extern "C" fn ncclSend(
     let Some((communicator, peer, bytes)) = message_arguments(handle, peer, count, datatype) else {
         return INVALID_ARGUMENT;
     };
+    communicator.note_peer(peer);
     if bytes as u64 > MAX_KEPT_COPY_BYTES || graphs::capture_of(stream).is_some() {
         return SUCCESS;
     }
@@ -203,6 +210,7 @@ unsafe extern "C" fn ncclRecv(
     let Some((communicator, from, bytes)) = message_arguments(handle, peer, count, datatype) else {
         return INVALID_ARGUMENT;
     };
+    communicator.note_peer(from);
     if bytes as u64 > MAX_KEPT_COPY_BYTES || graphs::capture_of(stream).is_some() {
         values::forget(to, bytes as u64);
         return SUCCESS;

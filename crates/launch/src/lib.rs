@@ -26,6 +26,7 @@ mod output;
 mod parallel;
 mod phases;
 mod predict;
+mod ranks;
 mod run_folder;
 mod scratch;
 mod system;
@@ -40,17 +41,21 @@ pub use notes::Notes;
 pub use output::{DEFAULT_FOLDER, OutputFolder, launcher_rank, shown};
 pub use parallel::in_parallel;
 pub use phases::{ProgramPart, ProgramPhase};
-pub use predict::{DevicePeak, FitVerdict, Prediction, command_text, nothing_recorded, observe, predict};
+pub use predict::{
+    DevicePeak, FitVerdict, PredictedJob, Prediction, command_text, nothing_recorded, observe, predict,
+};
+pub use ranks::{JobLayout, MAX_RANKS, RankChoice, RankDimension, RankNeed, RankPlan, StageMove};
 pub use run_folder::RunFolder;
 pub use techniques::{TECHNIQUES, is_technique, technique_cost};
 pub use template::ForkTemplate;
-pub use vary::{ValueSweep, Variant, Variants, Vary, try_techniques};
+pub use vary::{FittingLayouts, ValueSweep, Variant, Variants, Vary, try_techniques};
 pub use waiting::{Stopped, check_not_stopped, stop_signal};
 
 use analysis::words::shown_path;
 use failure::Failure;
 use inputs::ProgressReporter;
 use output::own_rank;
+use ranks::PlanSettings;
 use recording::RunInfo;
 use scratch::Lifeline;
 use serde::Serialize;
@@ -137,6 +142,8 @@ pub struct Job {
     pub detail: RecordingDetail,
     /// Whether tensors on the CPU are recorded even if there is a GPU.
     pub is_on_cpu: bool,
+    /// Ranks that run, if the program is one of a job that is predicted as a whole.
+    pub ranks: Option<RankPlan>,
     /// Memory-saving techniques to switch on in the program (`--try`).
     pub techniques: Vec<String>,
     /// Whether an emulated run may write checkpoints.
@@ -184,6 +191,7 @@ impl Job {
             max_events: None,
             detail: RecordingDetail::Auto,
             is_on_cpu: false,
+            ranks: None,
             techniques: Vec::new(),
             keep_files: false,
             on_leak: None,
@@ -212,6 +220,7 @@ struct RecorderSettings<'a> {
     is_live: bool,
     keep_files: bool,
     raise_on_leak: bool,
+    job: Option<PlanSettings<'a>>,
     is_template: bool,
     lifeline: Option<Box<RawValue>>,
     notes: Box<RawValue>,
@@ -244,6 +253,8 @@ impl CompletedRun {
 
 /// The recording of one process.
 pub struct RankRecording {
+    /// The rank.
+    pub rank: u32,
     /// Path of the snapshot.
     pub snapshot: PathBuf,
     /// Contents of `rankN.json`.
@@ -273,6 +284,7 @@ pub fn run(job: &Job, folder: &RunFolder) -> anyhow::Result<CompletedRun> {
     for reports in [folder.notes(), folder.problems()] {
         let _ = std::fs::remove_file(reports);
     }
+    folder.clear_rendezvous()?;
     let mut command = Command::new(program);
     command.args(arguments);
     // Emulated runs are not interactive.
@@ -355,6 +367,9 @@ fn prepare(
     let (python_path, libraries, compiled) =
         (folder.python_path(), folder.libraries(), folder.scratch.at("compiled"));
     let (notes, problems) = (folder.notes(), folder.problems());
+    let gpus = job.emulated.as_ref().map_or(1, |emulated| emulated.devices);
+    let shared = path_for_python(&folder.rendezvous())?;
+    let plan = job.ranks.as_ref().map(|plan| plan.settings(gpus, shared));
     let settings = RecorderSettings {
         output: path_for_python(folder.output())?,
         library: library.map(path_for_python).transpose()?,
@@ -369,6 +384,7 @@ fn prepare(
         is_live: job.is_live,
         keep_files: job.keep_files,
         raise_on_leak: job.raise_on_leak,
+        job: plan,
         is_template,
         lifeline: lifeline.map(|lifeline| path_for_python(&lifeline.path)).transpose()?,
         notes: path_for_python(&notes)?,
@@ -462,7 +478,7 @@ fn ranks(output: &Path) -> anyhow::Result<Vec<RankRecording>> {
     let read = |number: u32| {
         let path = |suffix: &str| PathBuf::from(output::shown(output)).join(format!("rank{number}.{suffix}"));
         let info = RunInfo::parse(&std::fs::read(path("json"))?)?;
-        Ok(RankRecording { snapshot: path("pickle"), info })
+        Ok(RankRecording { rank: number, snapshot: path("pickle"), info })
     };
     numbers.into_iter().map(read).collect()
 }

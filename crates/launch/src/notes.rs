@@ -1,5 +1,6 @@
 //! What the processes of a run report besides their recordings: notes, and problems of the recorder.
 
+use crate::ranks::JobNotes;
 use std::path::Path;
 
 /// Notes of the processes of a run, by kind.
@@ -15,6 +16,8 @@ pub struct Notes {
     pub modeled: Vec<String>,
     /// Reasons why the program could not run on an emulated GPU.
     pub failures: Vec<String>,
+    /// What is said about the ranks of a job.
+    pub(crate) job: JobNotes,
 }
 
 /// Parses the file in which the processes of a run leave notes: a kind, a tab and a text per line.
@@ -22,6 +25,9 @@ pub(crate) fn read(path: &Path) -> Notes {
     let mut notes = Notes::default();
     let text = std::fs::read_to_string(path).unwrap_or_default();
     for (kind, text) in text.lines().filter_map(|line| line.split_once('\t')) {
+        if notes.job.add(kind, text) {
+            continue;
+        }
         let list = match kind {
             "prepared" => {
                 notes.is_prepared = true;

@@ -6,8 +6,13 @@ use crate::confidence::{
     not_covered,
 };
 use crate::phases::phases;
-use crate::{CompletedRun, EmulatedGpu, Job, Notes, OutputFolder, ProgramOutput, ProgramPhase, RunFolder};
+use crate::ranks::{RankUsage, need, observed_layout, planned, spawning};
+use crate::{
+    CompletedRun, EmulatedGpu, Job, JobLayout, Notes, OutputFolder, ProgramOutput, ProgramPhase, RankNeed,
+    RunFolder,
+};
 use allocator::{KnownConditions, PeakRanges, RecordedRun};
+use analysis::RunModel;
 use analysis::words::shown_path;
 use failure::Failure;
 use inputs::{Input, ProgressReporter};
@@ -18,7 +23,7 @@ use std::ffi::OsString;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Bytes that can be allocated on an emulated GPU on which no program runs out.
-const AMPLE_MEMORY_BYTES: u64 = 900 << 30;
+pub(crate) const AMPLE_MEMORY_BYTES: u64 = 900 << 30;
 
 /// Said before a program that may rely on all of its batches runs again.
 const RUN_AGAIN: &str = "the program failed after a loop was cut short; running it again with all iterations";
@@ -84,6 +89,18 @@ pub struct Prediction {
     pub memory: u64,
     /// How certain the prediction is.
     pub confidence: PredictionConfidence,
+    /// The job that the program is part of, if it was predicted as a whole.
+    pub job: Option<PredictedJob>,
+}
+
+/// A job of many ranks, of which some ran.
+pub struct PredictedJob {
+    /// How it lays out its ranks.
+    pub layout: JobLayout,
+    /// Ranks that ran.
+    pub ranks: Vec<u32>,
+    /// What makes one rank need more than another, if they differ.
+    pub need: Option<RankNeed>,
 }
 
 impl Prediction {
@@ -96,8 +113,8 @@ impl Prediction {
 /// Peak memory of one device of one rank.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DevicePeak {
-    /// Index of the rank in the run.
-    pub rank: usize,
+    /// Rank of the process.
+    pub rank: u32,
     /// Device ordinal.
     pub device: u32,
     /// Peak of allocated memory.
@@ -106,6 +123,8 @@ pub struct DevicePeak {
     pub reserved: Bytes,
     /// Non-PyTorch memory of the process: the CUDA context and libraries.
     pub non_pytorch: Bytes,
+    /// Bytes of it that NCCL's buffers take.
+    pub nccl: Bytes,
     /// Number of allocations.
     pub requests: u64,
     /// Whether a free had to wait for another stream.
@@ -129,8 +148,17 @@ pub fn command_text(program: &[OsString]) -> String {
 /// Runs a program on an emulated GPU. Runs it again with ample memory if it ran out, and, unless `once`,
 /// again with other values if it read some that only a real GPU computes.
 pub fn predict(job: &Job, folder: &RunFolder, once: bool) -> anyhow::Result<Prediction> {
+    let job = &planned(job)?;
     let emulated = job.emulated.as_ref().ok_or_else(|| anyhow::anyhow!("a prediction needs a GPU model"))?;
     let done = crate::run_to_end(job, folder)?;
+    if let Some(spawned) = spawning(job, &done) {
+        return predict(&spawned, folder, once);
+    }
+    let layout = job.ranks.as_ref().map(|plan| match &plan.layout {
+        Some(layout) => Ok(layout.clone()),
+        None => observed_layout(plan, &done),
+    });
+    let layout = layout.transpose()?;
     let first = measure(&done, &job.progress)?;
     let info = first.info.clone();
     if has_failed(&info) {
@@ -176,7 +204,7 @@ pub fn predict(job: &Job, folder: &RunFolder, once: bool) -> anyhow::Result<Pred
     if has_own_limit { &mut confidence.remarks } else { &mut confidence.reasons }.extend(left_out);
     confidence.remarks.extend(model_remark(&emulated.model).map(str::to_owned));
     let phases = phases(&peaks.recording, peaks.highest.device, &peaks.info.emulation);
-    let RunPeaks { highest, all, recording, .. } = peaks;
+    let RunPeaks { highest, all, ranks, need, recording, .. } = peaks;
     let verdict = match ran_out {
         true => FitVerdict::DoesNotFit,
         false => verdict(&highest, &recording, &info, Bytes(emulated.memory)),
@@ -193,6 +221,7 @@ pub fn predict(job: &Job, folder: &RunFolder, once: bool) -> anyhow::Result<Pred
         failed_requests,
         memory: emulated.memory,
         confidence,
+        job: layout.map(|layout| PredictedJob { layout, ranks, need }),
     })
 }
 
@@ -333,6 +362,8 @@ fn differs_with_other_values(job: &Job, peaks: &RunPeaks, ran_out: bool) -> bool
 struct RunPeaks {
     highest: DevicePeak,
     all: Vec<DevicePeak>,
+    ranks: Vec<u32>,
+    need: Option<RankNeed>,
     recording: Input,
     info: RunInfo,
     ooms: u64,
@@ -343,16 +374,28 @@ fn measure(done: &CompletedRun, progress: &ProgressReporter) -> anyhow::Result<R
     let mut all = Vec::new();
     let mut ooms = 0;
     let mut best: Option<(DevicePeak, Input, RunInfo)> = None;
-    for (index, rank) in done.ranks.iter().enumerate() {
+    let mut usages = Vec::new();
+    for rank in &done.ranks {
         let input = inputs::load(&rank.snapshot, progress)?;
         for device in input.snapshot.devices() {
             let history = History::new(&input.snapshot, device);
             let non_pytorch = rank.info.emulation.non_pytorch.get(device as usize).copied().flatten();
             let events = input.snapshot.events.iter(input.snapshot.rows(device));
             ooms += events.filter(|event| event.action == Action::Oom).count() as u64;
-            all.push(device_peak(index, &input.snapshot, &history, non_pytorch.unwrap_or_default()));
+            let nccl = rank.info.emulation.nccl;
+            all.push(DevicePeak {
+                nccl,
+                ..device_peak(rank.rank, &input.snapshot, &history, non_pytorch.unwrap_or_default())
+            });
         }
-        let highest = all.iter().filter(|peak| peak.rank == index).max_by_key(|peak| peak.total());
+        let highest = all.iter().filter(|peak| peak.rank == rank.rank).max_by_key(|peak| peak.total());
+        if let Some(peak) = highest
+            && done.ranks.len() > 1
+        {
+            let devices = input.devices();
+            let device = devices.iter().find(|device| device.history.device == peak.device);
+            usages.extend(device.map(|device| RankUsage::new(peak, &RunModel::new(device))));
+        }
         if let Some(highest) = highest
             && best.as_ref().is_none_or(|(peak, _, _)| peak.total() < highest.total())
         {
@@ -361,17 +404,19 @@ fn measure(done: &CompletedRun, progress: &ProgressReporter) -> anyhow::Result<R
     }
     match best {
         Some((highest, recording, info)) => {
-            // A job ends as badly as the worst of its ranks.
-            let worst =
-                done.ranks.iter().find(|rank| has_failed(&rank.info) || ran_out_of_memory(&rank.info));
+            // A job ends as badly as the worst of its ranks. When one has run out of memory, others fail
+            // because it is gone.
+            let out_of_memory = done.ranks.iter().find(|rank| ran_out_of_memory(&rank.info));
+            let worst = out_of_memory.or_else(|| done.ranks.iter().find(|rank| has_failed(&rank.info)));
             let info = worst.map_or(info, |rank| rank.info.clone());
-            Ok(RunPeaks { highest, all, recording, info, ooms })
+            let ranks = done.ranks.iter().map(|rank| rank.rank).collect();
+            Ok(RunPeaks { highest, all, ranks, need: need(&usages), recording, info, ooms })
         }
         None => Err(nothing_recorded(done).into()),
     }
 }
 
-fn device_peak(rank: usize, snapshot: &Snapshot, history: &History, non_pytorch: Bytes) -> DevicePeak {
+fn device_peak(rank: u32, snapshot: &Snapshot, history: &History, non_pytorch: Bytes) -> DevicePeak {
     let mut hasher = DefaultHasher::new();
     let mut count = 0;
     for event in snapshot.events.iter(snapshot.rows(history.device)) {
@@ -386,6 +431,7 @@ fn device_peak(rank: usize, snapshot: &Snapshot, history: &History, non_pytorch:
         allocated: history.allocated_peak.bytes,
         reserved: history.reserved_peak.bytes,
         non_pytorch,
+        nccl: Bytes::ZERO,
         requests: count,
         has_deferred_frees: history
             .allocations

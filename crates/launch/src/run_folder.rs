@@ -66,6 +66,12 @@ impl RunFolder {
         self.scratch.at("ranks")
     }
 
+    /// Removes what the ranks of an earlier run have exchanged.
+    pub(crate) fn clear_rendezvous(&self) -> io::Result<()> {
+        let _ = std::fs::remove_dir_all(self.rendezvous());
+        system::create_private_folder(&self.rendezvous())
+    }
+
     fn fill(&self) -> io::Result<()> {
         for folder in [self.libraries(), self.rendezvous()] {
             system::create_private_folder(&folder)?;

@@ -2,7 +2,9 @@
 //! switched on (`--try`).
 
 use crate::predict::predict_variant;
-use crate::{Job, OutputFolder, Prediction, ProgramOutput, RunFolder, check_not_stopped, in_parallel};
+use crate::{
+    Job, OutputFolder, Prediction, ProgramOutput, RankPlan, RunFolder, check_not_stopped, in_parallel,
+};
 use failure::Failure;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -41,6 +43,16 @@ pub struct ValueSweep {
     pub runs: Vec<Variant>,
     /// Largest value that fits, if the values are numbers.
     pub largest: Option<u64>,
+    /// Which layouts fit, if the values are layouts of a job's ranks.
+    pub layouts: Option<FittingLayouts>,
+}
+
+/// Layouts of a job's ranks that fit, of those that were tried.
+pub struct FittingLayouts {
+    /// The first that fits, in the order of the user.
+    pub first: Option<String>,
+    /// The one that needs least.
+    pub least: Option<String>,
 }
 
 /// One run of a changed program.
@@ -92,6 +104,16 @@ pub fn try_techniques(techniques: &[String], job: &Job) -> Vec<Variant> {
 }
 
 fn varied(vary: &Vary, job: &Job) -> anyhow::Result<ValueSweep> {
+    if let Some(layouts) = mesh_layouts(vary, job)? {
+        let runs = run_all(&layouts, "trying layouts");
+        let needs = |run: &&Variant| run.outcome.as_ref().map_or(u64::MAX, |found| found.highest.total().0);
+        let label = |run: &Variant| run.label.clone();
+        let layouts = FittingLayouts {
+            first: runs.iter().find(|run| run.fits()).map(label),
+            least: runs.iter().filter(|run| run.fits()).min_by_key(needs).map(label),
+        };
+        return Ok(ValueSweep { name: vary.name.clone(), runs, largest: None, layouts: Some(layouts) });
+    }
     let with = |value: &str| (value.to_owned(), with_value(job, &vary.name, value));
     let runs = match &vary.values {
         Values::Listed(values) => {
@@ -105,7 +127,49 @@ fn varied(vary: &Vary, job: &Job) -> anyhow::Result<ValueSweep> {
     };
     let fitting = runs.iter().filter(|run| run.fits());
     let largest = fitting.filter_map(|run| run.label.parse::<u64>().ok()).max();
-    Ok(ValueSweep { name: vary.name.clone(), runs, largest })
+    Ok(ValueSweep { name: vary.name.clone(), runs, largest, layouts: None })
+}
+
+/// Returns the job with each layout of `--vary mesh=dp8,dp4tp2`. An argument or variable of the program with
+/// that name comes first.
+fn mesh_layouts(vary: &Vary, job: &Job) -> anyhow::Result<Option<Vec<(String, Job)>>> {
+    let (Some(plan), Values::Listed(values)) = (&job.ranks, &vary.values) else { return Ok(None) };
+    let is_own = |word: &OsString| {
+        let word = word.to_string_lossy();
+        word.trim_start_matches('-').split('=').next() == Some("mesh") && word != "mesh"
+    };
+    if vary.name != "mesh" || std::env::var_os("mesh").is_some() || job.command.iter().any(is_own) {
+        return Ok(None);
+    }
+    let layout = |value: &String| {
+        let mesh = parsed_mesh(value).ok_or_else(|| {
+            Failure::new(
+                format!("`{value}` is not a layout of ranks"),
+                None,
+                Some("name the dimensions of the program's device mesh with their sizes, such as dp4tp2"),
+            )
+        })?;
+        let plan = RankPlan { mesh: Some(mesh), layout: None, ..plan.clone() };
+        Ok((value.clone(), Job { ranks: Some(plan), template: None, ..job.clone() }))
+    };
+    values.iter().map(layout).collect::<anyhow::Result<Vec<_>>>().map(Some)
+}
+
+/// Parses `dp4tp2`: names with sizes.
+fn parsed_mesh(text: &str) -> Option<BTreeMap<String, u32>> {
+    let mut mesh = BTreeMap::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.find(|letter: char| letter.is_ascii_digit()).filter(|&at| at > 0)?;
+        let (name, after) = rest.split_at(digits);
+        let end = after.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(after.len());
+        let size = after[..end].parse().ok().filter(|&size| size > 0)?;
+        if mesh.insert(name.trim_matches(['_', '-', 'x', '*']).to_owned(), size).is_some() {
+            return None;
+        }
+        rest = &after[end..];
+    }
+    (!mesh.is_empty()).then_some(mesh)
 }
 
 impl Variant {
@@ -282,6 +346,16 @@ mod tests {
         assert!(Vary::parse("batch=1,2").is_ok() && Vary::parse("--batch=1..64").is_ok());
         for wrong in ["batch", "batch=", "=3", "batch=5..2", "batch=a..b", "batch=1,,2"] {
             assert!(Vary::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn layouts_are_names_with_sizes() {
+        let mesh = |text: &str| parsed_mesh(text).map(|mesh| mesh.into_iter().collect::<Vec<_>>());
+        assert_eq!(mesh("dp4tp2"), Some(vec![("dp".to_owned(), 4), ("tp".to_owned(), 2)]));
+        assert_eq!(mesh("dp_shard16"), Some(vec![("dp_shard".to_owned(), 16)]));
+        for wrong in ["", "8", "dp", "dp0", "dp2dp4", "4dp"] {
+            assert_eq!(mesh(wrong), None, "{wrong}");
         }
     }
 

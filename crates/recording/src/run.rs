@@ -198,6 +198,8 @@ pub struct EmulationInfo {
     pub uses_inductor: bool,
     /// Non-PyTorch memory of the process, by device ordinal.
     pub non_pytorch: Vec<Option<Bytes>>,
+    /// Bytes of it that NCCL's buffers take.
+    pub nccl: Bytes,
     /// Loops over data loaders.
     pub loops: Vec<LoopInfo>,
     /// When the program entered a loop or left all: time in microseconds, and row of `loops`.
@@ -359,6 +361,8 @@ struct RankFile {
     #[serde(default)]
     devices: Vec<DeviceEntry>,
     #[serde(default)]
+    nccl: u64,
+    #[serde(default)]
     loops: Vec<LoopInfo>,
     #[serde(default)]
     marks: Vec<(u64, Option<usize>)>,
@@ -446,6 +450,7 @@ pub(crate) fn parse_rank(bytes: &[u8]) -> Result<(RunInfo, HistoryEnd), FileErro
         has_values: file.values,
         uses_inductor: file.inductor,
         non_pytorch: file.devices.iter().map(|device| device.outside.map(Bytes)).collect(),
+        nccl: Bytes(file.nccl),
         loops: file.loops,
         loop_marks: file.marks,
         has_shortened: file.shortened,

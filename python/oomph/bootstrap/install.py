@@ -12,6 +12,9 @@ import torch
 
 from ..emulation import checkpoint_guard, values
 from ..interpreter.frames import callers
+from ..job import groups, launchers
+from ..job.agreement import StepAgreement
+from ..job.plan import JobPlan
 from ..recording import recorder
 from ..recording.history import MAX_EVENTS, History
 from ..recording.messages import words
@@ -30,6 +33,10 @@ def install(settings: Settings, library: ctypes.CDLL | None) -> None:
         values.install(library, settings.unknown, settings.report_problem)
         if not settings.keep_files:
             checkpoint_guard.install(settings.report_problem)
+    if settings.job is not None:
+        plan = JobPlan(**settings.job)
+        groups.install(plan, settings.note, settings.report_problem)
+        launchers.install_spawn(plan, settings.note)
     techniques.install(settings.techniques, settings.report_problem)
     _record(settings, library)
 
@@ -77,6 +84,7 @@ class RecordedProcess:
         self.recorder.on_leak.append(OnLeak(raises=settings.raise_on_leak))
         self.loops: Loops | None = None
         self.leaving = Leaving(settings.report_problem)
+        self.agreement = None if settings.job is None else StepAgreement(JobPlan(**settings.job))
         self.is_settled = True
         """Whether the steps of loops that were left repeated each other."""
         self.is_covered = False
@@ -95,6 +103,8 @@ class RecordedProcess:
         reason = self.stop_rule.after(_sums(rows), goes_on=goes_on)
         if reason is None and not goes_on and self.loops is not None and self.loops.is_over():
             reason = "time"
+        if self.agreement is not None and not goes_on:
+            reason = self.agreement.agreed(reason)
         if reason is None or (reason in ("periodic", "long") and self._goes_on(reason)):
             return
         self._end(reason)
@@ -133,6 +143,7 @@ class RecordedProcess:
             "values": values.AVAILABLE,
             "inductor": "torch._inductor.compile_fx" in sys.modules,
             "devices": [] if self.library is None else _outside(self.library),
+            "nccl": 0 if self.library is None else _nccl(self.library),
         }
 
 
@@ -146,3 +157,9 @@ def _outside(library: ctypes.CDLL) -> list[dict[str, int]]:
     """Bytes that the context and libraries take on each device: the emulator knows them."""
     library.oomph_emulator_outside.restype = ctypes.c_uint64
     return [{"outside": int(library.oomph_emulator_outside(device))} for device in range(torch.cuda.device_count())]
+
+
+def _nccl(library: ctypes.CDLL) -> int:
+    """Bytes of these that NCCL's buffers take."""
+    library.oomph_emulator_nccl.restype = ctypes.c_uint64
+    return int(library.oomph_emulator_nccl())

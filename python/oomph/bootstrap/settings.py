@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass, field
+from typing import Any
 
 VARIABLE = "OOMPH_CHILD"
 
@@ -37,12 +38,15 @@ class Settings:
     """Whether the program may write checkpoints of emulated values."""
     raise_on_leak: bool = False
     """Whether the program gets an exception when its memory grows step after step."""
+    job: dict[str, Any] | None = None
+    """Which ranks of a job run, if it is predicted as a whole: the fields of `JobPlan` (job/plan.py)."""
     is_template: bool = False
     """Whether the process runs no program, but forks for those of later requests (template.py)."""
     lifeline: str | None = None
     """FIFO that `oomph` holds open for as long as the processes of an emulated run may live (lifeline.py)."""
     notes: str | None = None
-    """File for lines `KIND<tab>TEXT` that `oomph` acts on or shows: `prepared`, `device`, `failure`."""
+    """File for lines `KIND<tab>TEXT` that `oomph` acts on or shows: `prepared`, `device`, `failure`, and about a job `job`,
+    `group`, `mesh`, `communicator`, `layout`."""
     problems: str | None = None
     """File for one line about each failure of the recorder, which `oomph` shows as the cause where something is missing."""
 

@@ -11,6 +11,8 @@ from importlib import import_module
 from types import ModuleType
 
 from ..interpreter.importing import around_import
+from ..job import launchers
+from ..job.plan import JobPlan
 from . import lifeline, one_copy, template
 from .settings import Settings
 
@@ -27,6 +29,8 @@ def prepare() -> None:
     settings.note("prepared", "")
     if settings.lifeline is not None:
         lifeline.hold(settings.lifeline)
+    if settings.job is not None:
+        launchers.install(JobPlan(**settings.job), settings.note, settings.report_problem)
     library: list[ctypes.CDLL] = []
 
     def before() -> None:

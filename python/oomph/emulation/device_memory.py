@@ -180,6 +180,13 @@ class DeviceMemory:
         if noted is not None:
             torch.UntypedStorage._free_weak_ref(noted[0])
 
+    def moved(self, tensor: torch.Tensor, kept: int) -> None:
+        """The first `kept` bytes of this tensor's storage were copied here from its former memory."""
+        storage = tensor.untyped_storage()
+        if storage.nbytes() > kept:
+            self._note(storage.data_ptr() + kept, storage.nbytes() - kept, UNKNOWN)
+        self.begin(tensor, with_library=True)
+
     def settle(self) -> None:
         """After a backward pass, which wrote memory unseen.
 

@@ -121,20 +121,24 @@ class Handlers:
         return result
 
     def resize(self, operator: Operator, below: Any, args: Args, kwargs: Kwargs) -> Any:
-        """What was known of a tensor stays known until it gets other memory."""
+        """What was known of a tensor stays known, also where it gets other memory: its bytes are copied there."""
         tensor = args[0]
         before = _address(tensor)
+        kept = tensor.untyped_storage().nbytes() if self.memory.is_noted(tensor) else None
         result = operator.run(below, *args, **kwargs)
         if _address(tensor) != before:
             self.memory.end(before)
+            if kept is not None:
+                self.memory.moved(tensor, kept)
         return result
 
     def copy(self, operator: Operator, below: Any, args: Args, kwargs: Kwargs) -> Any:
         """`copy_`, between any two devices."""
         to, source = args[0], args[1]
-        value, content, vouched = UNKNOWN, None, False
+        value, content, vouched, by_bytes = UNKNOWN, None, False, False
         try:
             if not capturing():
+                by_bytes = self._is_copied_by_bytes(to, source)
                 value = self.memory.value(source) if source.is_cuda else KNOWN
                 vouched = source.is_cuda and not to.is_cuda and self.memory.is_noted(source)
                 if value != KNOWN and not to.is_cuda:
@@ -148,9 +152,20 @@ class Handlers:
         if self.unknown and value == UNKNOWN and not to.is_cuda and _small(to, _MAX_COPIED_FLOAT_BYTES):
             with own_work():
                 to.fill_(self.unknown)
-        if (content is None or not self.write(to, content, value)) and to.is_cuda:
+        if (content is None or not self.write(to, content, value)) and to.is_cuda and not (by_bytes and value == UNKNOWN):
             self.forget(operator, args, kwargs)
         return result
+
+    def _is_copied_by_bytes(self, to: torch.Tensor, source: torch.Tensor) -> bool:
+        """Whether the library sees the copy as bytes: it then knows of each byte what it knew of the source's, which may be
+        known in part."""
+        if not (to.is_cuda and source.is_cuda and to.dtype == source.dtype and to.shape == source.shape):
+            return False
+        is_plain = to.is_contiguous() and source.is_contiguous() and not source.is_conj() and not source.is_neg()
+        if is_plain and self.memory.is_noted(source):
+            self.memory.begin(to)
+            return True
+        return False
 
     def read(self, operator: Operator, below: Any, args: Args, kwargs: Kwargs) -> Any:
         """`_local_scalar_dense`: what `item()`, `bool()`, `int()` come down to."""

@@ -3,7 +3,7 @@
 use super::gpu::names;
 use super::programs::{EmulatedGpuArgs, ProgramArgs, steps};
 use clap::Args;
-use launch::{TECHNIQUES, Vary, is_technique};
+use launch::{MAX_RANKS, RankChoice, TECHNIQUES, Vary, is_technique};
 use std::path::PathBuf;
 
 #[derive(Args, Debug)]
@@ -28,6 +28,14 @@ pub(crate) struct PredictArgs {
 
     #[command(flatten)]
     pub(crate) emulated: EmulatedGpuArgs,
+
+    /// Number of machines with `--gpus` GPUs each, for a job of many ranks; default: as the launcher says
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
+    pub(crate) nodes: Option<u32>,
+
+    /// Ranks of the job to run, such as 0,7, or `all`; default: one for each position that differs
+    #[arg(long, value_name = "RANKS", value_parser = RankChoice::parse)]
+    pub(crate) ranks: Option<RankChoice>,
 
     /// Run again with an argument or environment variable changed: NAME=VALUE,VALUE… or NAME=MIN..MAX
     #[arg(long, value_name = "NAME=VALUES", value_parser = Vary::parse)]
@@ -72,7 +80,8 @@ Examples:
   oomph predict --gpu h100 --vary batch-size=8,16,32 train.py  one run for each
   oomph predict --gpu a10g --vary batch-size=1..512 train.py   the largest batch that fits
   oomph predict --gpu rtx4090 --try amp,checkpoint,amp+checkpoint,expandable train.py
-  oomph predict --gpu h100 --gpus 2 -m torch.distributed.run --nproc-per-node 2 train.py
+  oomph predict --gpu h100 --gpus 8 -- torchrun --nproc-per-node 8 train.py    every rank of a job
+  oomph predict --gpu h100 --gpus 8 --nodes 64 -- torchrun --nproc-per-node 8 train.py
   oomph predict --gpu t4 -o recording/ train.py && oomph report recording/
 
 The unmodified torch of your environment runs on a CUDA emulator whose kernels do nothing: memory

@@ -30,13 +30,17 @@ impl ProgramArgs {
         if self.script.is_empty() { &self.command } else { &self.script }
     }
 
+    /// The interpreter for scripts and modules.
+    pub(crate) fn interpreter(&self, host: &Host) -> PathBuf {
+        self.python.clone().unwrap_or_else(|| python(host))
+    }
+
     /// The command to run. A script or `-m MODULE` is run by the interpreter, also after `--`.
     pub(crate) fn command(&self, host: &Host) -> Vec<OsString> {
         if self.script.is_empty() && !is_script(&self.command) {
             return self.command.clone();
         }
-        let python = self.python.clone().unwrap_or_else(|| python(host));
-        std::iter::once(python.into_os_string()).chain(self.words().iter().cloned()).collect()
+        std::iter::once(self.interpreter(host).into_os_string()).chain(self.words().iter().cloned()).collect()
     }
 }
 

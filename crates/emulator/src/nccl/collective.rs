@@ -37,6 +37,17 @@ enum ChunkSource {
 }
 
 impl Collective {
+    /// What all ranks have to agree on, in words.
+    pub(super) fn shape(&self, name: &str) -> String {
+        let root = match self.kind {
+            CollectiveKind::Reduce { root, .. }
+            | CollectiveKind::Broadcast { root }
+            | CollectiveKind::Gather { root } => format!(" with root {root}"),
+            _ => String::new(),
+        };
+        format!("{name} of {} elements of {} bytes{root}", self.count, self.element.bytes())
+    }
+
     fn chunk_bytes(&self) -> usize {
         self.count * self.element.bytes()
     }

@@ -21,6 +21,14 @@ pub(super) struct Communicator {
     pub(super) failure: AtomicI32,
 }
 
+impl Communicator {
+    /// Notes with whom a rank exchanges messages: stages of a pipeline do with their neighbors only.
+    pub(super) fn note_peer(&self, peer: usize) {
+        let name = self.exchange.directory().file_name().unwrap_or_default().to_string_lossy().into_owned();
+        crate::notes::note("peer", &format!("{name} {peer}"));
+    }
+}
+
 /// `ncclUniqueId`: one rank generates it and sends it to the others by other means.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -86,8 +94,8 @@ unsafe fn open(to: *mut u64, directory: PathBuf, rank: i32, size: i32) -> Status
     AT_EXIT.call_once(|| {
         unsafe { libc::atexit(leave_all) };
     });
-    crate::notes::modeled("NCCL buffers are not counted");
     let (rank, size) = (rank as usize, size as usize);
+    super::buffers::take(size);
     let exchange = match Exchange::new(directory, rank, size) {
         Ok(exchange) => exchange,
         Err(error) => return failed("ncclCommInitRank", None, &super::ExchangeFailure::Io(error)),

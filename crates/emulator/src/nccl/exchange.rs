@@ -2,10 +2,16 @@
 //! directory known to all of them.
 //!
 //! A message is written under another name and then renamed, so it is either complete or absent. Sending
-//! never waits. A rank that waits for a message gives up when its sender has left or died, or after
-//! [`MESSAGE_TIMEOUT`].
+//! never waits. A rank that waits for a message gives up when its sender has left or died, when the ranks
+//! call different collectives or all wait for each other ([`super::agreement`]), or after [`MESSAGE_TIMEOUT`].
+//!
+//! A predicted job runs only some of its ranks. Each of the others has a stand-in among those that run, whose
+//! messages count as its own ([`super::stand_ins`]).
 
+use super::agreement::{Agreement, CallLog};
 use super::contents::{BufferContents, number};
+use super::stand_ins::StandIns;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -51,6 +57,8 @@ pub(super) enum ExchangeFailure {
     TimedOut(Vec<usize>),
     /// These ranks left or died.
     Exited(Vec<usize>),
+    /// The ranks call different collectives, or wait for each other forever: who does what.
+    Disagreement(String),
     Io(io::Error),
 }
 
@@ -62,6 +70,7 @@ impl std::fmt::Display for ExchangeFailure {
                 write!(to, "no message from ranks {ranks:?} within {} s", MESSAGE_TIMEOUT.as_secs())
             }
             ExchangeFailure::Exited(ranks) => write!(to, "ranks {ranks:?} have exited"),
+            ExchangeFailure::Disagreement(text) => write!(to, "{text}"),
             ExchangeFailure::Io(error) => write!(to, "{error}"),
         }
     }
@@ -75,6 +84,9 @@ pub(super) struct Exchange {
     /// Process that created the exchange; its forks do not take part.
     process: u32,
     counts: Mutex<RoundCounts>,
+    stand_ins: StandIns,
+    /// Collectives that this rank has called, for the others to compare with theirs.
+    calls: CallLog,
     /// Process IDs of the ranks, once all of them have joined.
     processes: OnceLock<Vec<i32>>,
     aborted: AtomicBool,
@@ -88,11 +100,16 @@ struct RoundCounts {
     removed: u64,
     sent: Vec<u64>,
     received: Vec<u64>,
+    /// Last message to a rank that does not run, by its length.
+    mirrored: BTreeMap<usize, BufferContents>,
 }
 
 impl Exchange {
     pub(super) fn new(directory: PathBuf, rank: usize, size: usize) -> io::Result<Exchange> {
         fs::create_dir_all(&directory)?;
+        let stand_ins = StandIns::read(&directory, rank, size);
+        let calls = CallLog::new(&directory, rank);
+        Agreement::join(&directory);
         let counts = RoundCounts { sent: vec![0; size], received: vec![0; size], ..RoundCounts::default() };
         Ok(Exchange {
             directory,
@@ -100,6 +117,8 @@ impl Exchange {
             size,
             process: std::process::id(),
             counts: Mutex::new(counts),
+            stand_ins,
+            calls,
             processes: OnceLock::new(),
             aborted: AtomicBool::new(false),
         })
@@ -107,6 +126,16 @@ impl Exchange {
 
     pub(super) fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// Notes that this rank calls a collective; `shape` is what all ranks have to agree on.
+    pub(super) fn log_call(&self, shape: &str) {
+        self.calls.add(shape);
+    }
+
+    /// Whether a rank runs, as opposed to having a stand-in.
+    pub(super) fn is_present(&self, rank: usize) -> bool {
+        self.stand_ins.of(rank) == rank
     }
 
     fn counts(&self) -> MutexGuard<'_, RoundCounts> {
@@ -144,8 +173,11 @@ impl Exchange {
     /// All ranks' parts of a round, by rank.
     pub(super) fn collect(&self, round: u64) -> Result<Vec<RankMessage>, ExchangeFailure> {
         let senders: Vec<(usize, PathBuf)> =
-            (0..self.size).map(|rank| (rank, self.round_file(round, rank))).collect();
+            self.stand_ins.present(self.size).map(|rank| (rank, self.round_file(round, rank))).collect();
         let messages = self.wait(&senders)?;
+        if let Some(difference) = self.calls.difference(senders.iter().map(|(rank, _)| *rank)) {
+            return Err(ExchangeFailure::Disagreement(difference));
+        }
         // Rounds that all ranks have finished will not be read again.
         let finished_by_all = messages.iter().map(|message| message.finished).min().unwrap_or(0);
         let to_remove = {
@@ -158,7 +190,11 @@ impl Exchange {
         for round in to_remove {
             let _ = fs::remove_file(self.round_file(round, self.rank));
         }
-        Ok(messages)
+        let by_rank: BTreeMap<usize, &RankMessage> =
+            senders.iter().map(|(rank, _)| *rank).zip(&messages).collect();
+        Ok((0..self.size)
+            .filter_map(|rank| by_rank.get(&self.stand_ins.of(rank)).copied().cloned())
+            .collect())
     }
 
     /// Announces this rank's process ID, in the first round.
@@ -177,6 +213,10 @@ impl Exchange {
 
     /// Sends a message to a rank, possibly this one.
     pub(super) fn send(&self, to: usize, contents: &BufferContents) -> Result<(), ExchangeFailure> {
+        if !self.is_present(to) {
+            self.counts().mirrored.insert(contents.bytes().len(), contents.clone());
+            return Ok(());
+        }
         let number = next(&mut self.counts().sent, to);
         self.write(&self.message_file(self.rank, to, number), &RankMessage::encode(0, contents))
     }
@@ -186,7 +226,18 @@ impl Exchange {
         next(&mut self.counts().received, from)
     }
 
-    pub(super) fn receive(&self, from: usize, number: u64) -> Result<RankMessage, ExchangeFailure> {
+    /// Receives a message of `bytes` bytes.
+    pub(super) fn receive(
+        &self,
+        from: usize,
+        number: u64,
+        bytes: usize,
+    ) -> Result<RankMessage, ExchangeFailure> {
+        if !self.is_present(from) {
+            // Ranks that are alike send alike: what this rank has sent is what it would get.
+            let contents = self.counts().mirrored.get(&bytes).cloned().unwrap_or_default();
+            return Ok(RankMessage { contents, finished: 0 });
+        }
         let path = self.message_file(from, self.rank, number);
         let message = self.wait(&[(from, path.clone())])?.pop().ok_or(ExchangeFailure::Aborted)?;
         let _ = fs::remove_file(path);
@@ -199,9 +250,11 @@ impl Exchange {
         let mut last_progress = Instant::now();
         let mut last_check = Instant::now();
         let mut pause = MIN_POLL_INTERVAL;
+        let mut agreement = Agreement::new(&self.directory);
         loop {
             if self.read_arrived(senders, &mut messages)? {
                 (last_progress, pause) = (Instant::now(), MIN_POLL_INTERVAL);
+                agreement.stop_waiting();
             }
             let missing: Vec<usize> = senders
                 .iter()
@@ -225,6 +278,13 @@ impl Exchange {
                 // A rank may have sent its message just before it left.
                 if !exited.is_empty() && !self.read_arrived(senders, &mut messages)? {
                     return Err(ExchangeFailure::Exited(exited));
+                }
+                if let Some(difference) = self.calls.difference(missing.iter().copied()) {
+                    return Err(ExchangeFailure::Disagreement(difference));
+                }
+                let waits_for = || format!("{}, for ranks {missing:?} of its group", self.calls.last());
+                if let Some(all) = agreement.deadlock(last_progress.elapsed(), waits_for) {
+                    return Err(ExchangeFailure::Disagreement(all));
                 }
             }
             std::thread::sleep(pause);
@@ -272,7 +332,7 @@ impl Exchange {
             return;
         }
         let _ = fs::write(self.exit_file(self.rank), []);
-        if (0..self.size).all(|rank| self.has_exited(rank)) {
+        if self.stand_ins.present(self.size).all(|rank| self.has_exited(rank)) {
             let _ = fs::remove_dir_all(&self.directory);
         }
     }

@@ -49,7 +49,7 @@ impl Pending {
                 unsafe { collective.finish(Some(&parts)) };
             }
             Pending::Receive { from, number, to, bytes, .. } => {
-                let message = exchange.receive(*from, *number)?;
+                let message = exchange.receive(*from, *number, *bytes)?;
                 unsafe { message.contents.put(*to, *bytes) };
             }
         }

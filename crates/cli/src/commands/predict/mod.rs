@@ -1,5 +1,6 @@
 //! `oomph predict`: the program on an emulated card. Does it fit, what fills it, how certain is that.
 
+mod job_text;
 mod text;
 
 pub(crate) use text::confidence;
@@ -57,5 +58,6 @@ fn job(args: &PredictArgs, host: &Host) -> Job {
     let job = Job::new(command, Some(args.emulated.gpu(host)), args.steps, TALK);
     let output = if args.quiet { ProgramOutput::Captured } else { ProgramOutput::Stderr };
     let time_limit = args.steps.is_none().then(|| Duration::from_secs(args.time_limit));
-    Job { keep_files: args.keep_files, output, time_limit, ..job }
+    let job = Job { keep_files: args.keep_files, output, time_limit, ..job };
+    job.with_ranks(args.nodes, args.ranks.clone(), &args.program.interpreter(host))
 }

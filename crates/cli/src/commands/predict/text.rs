@@ -1,6 +1,6 @@
 //! `oomph predict` as text.
 
-use super::PredictAnswer;
+use super::{PredictAnswer, job_text};
 use crate::args::ReportArgs;
 use crate::commands::report::findings_text;
 use crate::commands::report::text as report_text;
@@ -9,8 +9,8 @@ use crate::words::paragraph;
 use analysis::Device;
 use analysis::words::{counted, grouped, percent, printable, share};
 use launch::{
-    DevicePeak, FitVerdict, Prediction, PredictionConfidence, ProgramPart, ProgramPhase, ValueSweep, Variant,
-    technique_cost,
+    DevicePeak, FitVerdict, FittingLayouts, Prediction, PredictionConfidence, ProgramPart, ProgramPhase,
+    ValueSweep, Variant, technique_cost,
 };
 use recording::{Exit, StopReason};
 use snapshot::Bytes;
@@ -22,8 +22,10 @@ pub(crate) fn print(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyh
     verdict(answer, terminal)?;
     phases(&prediction.phases, terminal)?;
     findings(prediction, terminal)?;
-    if prediction.all.len() > 1 {
-        ranks(&prediction.all, terminal)?;
+    match &prediction.job {
+        Some(job) => job_text::print(job, prediction, terminal)?,
+        None if prediction.all.len() > 1 => ranks(&prediction.all, terminal)?,
+        None => {}
     }
     if let Some(varied) = &answer.variants.varied {
         values(varied, terminal)?;
@@ -69,6 +71,12 @@ fn header(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyhow::Result
     };
     let name = terminal.paint(Style::Bold, &answer.shown);
     let cards = answer.args.emulated.words();
+    let cards = match answer.prediction.job.as_ref().map(|job| &job.layout) {
+        Some(layout) if layout.nodes > 1 => {
+            format!("{} × {cards}, {} ranks", grouped(layout.nodes.into()), grouped(layout.world().into()))
+        }
+        _ => cards,
+    };
     let steps = info.steps.filter(|&steps| steps > 0);
     let steps = steps.map(|steps| format!(" · {}", counted(steps, "step"))).unwrap_or_default();
     writeln!(
@@ -108,8 +116,12 @@ fn verdict(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyhow::Resul
             )?;
         }
     }
+    let nccl = match highest.nccl {
+        Bytes::ZERO => String::new(),
+        nccl => format!(", of which about {nccl} for NCCL's buffers"),
+    };
     let text = format!(
-        "{} allocated · {} reserved · {} for the CUDA context and libraries",
+        "{} allocated · {} reserved · {} for the CUDA context and libraries{nccl}",
         highest.allocated, highest.reserved, highest.non_pytorch
     );
     paragraph("   ", "   ", &text, None, terminal)
@@ -210,6 +222,14 @@ fn values(varied: &ValueSweep, terminal: &mut Terminal) -> anyhow::Result<()> {
             Err(why) => format!("failed: {why}"),
         };
         writeln!(terminal.out(), "   {:>width$}  {line}", run.label)?;
+    }
+    if let Some(FittingLayouts { first: Some(first), least: Some(least) }) = &varied.layouts {
+        let text = match first == least {
+            true => format!("{first} is the first of these that fits, and needs least"),
+            false => format!("{first} is the first of these that fits; {least} needs least"),
+        };
+        let text = terminal.paint(Style::Green, &text);
+        writeln!(terminal.out(), "   {text}")?;
     }
     if let Some(largest) = varied.largest {
         let text = terminal.paint(Style::Green, &format!("{largest} is the largest of these that fits"));
