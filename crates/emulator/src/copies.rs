@@ -31,8 +31,8 @@ pub(crate) unsafe fn clear(at: *mut u8, size: u64) {
 /// Copies within devices keep what was gathered from many ranks up to this size.
 const MAX_GATHERED_BYTES: u64 = 16 << 20;
 
-/// Whether memory of a device holds values that were written to it piece by piece. Zeros do not count: a large
-/// buffer that was cleared takes no memory of the host, and a copy of it would.
+/// Whether memory of a device holds values that were written to it piece by piece. Zeros do not count: a
+/// large buffer that was cleared takes no memory of the host, and a copy of it would.
 unsafe fn is_gathered(from: u64, size: u64) -> bool {
     let is_written = |low: u64, high: u64| {
         let bytes = unsafe { std::slice::from_raw_parts(low as *const u8, (high - low) as usize) };

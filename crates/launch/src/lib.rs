@@ -74,6 +74,9 @@ const DRIVER_LIBRARY_NAMES: [&str; 2] = ["libcuda.so.1", "libnvidia-ml.so.1"];
 /// Environment variable with the path of the CUDA emulator.
 const EMULATOR_LIBRARY_VARIABLE: &str = "OOMPH_EMULATOR_LIB";
 
+/// Bytes that can be allocated on an emulated GPU on which no program runs out.
+const AMPLE_MEMORY_BYTES: u64 = 900 << 30;
+
 /// Paths that depend on how oomph is installed: as a program of its own, or inside a Python package.
 #[derive(Clone, Default, Debug)]
 pub struct Host {

@@ -8,8 +8,8 @@ use crate::confidence::{
 use crate::phases::phases;
 use crate::ranks::{RankUsage, need, observed_layout, planned, spawning};
 use crate::{
-    CompletedRun, EmulatedGpu, Job, JobLayout, Notes, OutputFolder, ProgramOutput, ProgramPhase, RankNeed,
-    RunFolder,
+    AMPLE_MEMORY_BYTES, CompletedRun, EmulatedGpu, Job, JobLayout, Notes, OutputFolder, ProgramOutput,
+    ProgramPhase, RankNeed, RunFolder,
 };
 use allocator::{KnownConditions, PeakRanges, RecordedRun};
 use analysis::RunModel;
@@ -21,9 +21,6 @@ use snapshot::{Action, Bytes, History, Snapshot};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::hash::{DefaultHasher, Hash, Hasher};
-
-/// Bytes that can be allocated on an emulated GPU on which no program runs out.
-pub(crate) const AMPLE_MEMORY_BYTES: u64 = 900 << 30;
 
 /// Said before a program that may rely on all of its batches runs again.
 const RUN_AGAIN: &str = "the program failed after a loop was cut short; running it again with all iterations";
@@ -394,7 +391,7 @@ fn measure(done: &CompletedRun, progress: &ProgressReporter) -> anyhow::Result<R
         {
             let devices = input.devices();
             let device = devices.iter().find(|device| device.history.device == peak.device);
-            usages.extend(device.map(|device| RankUsage::new(peak, &RunModel::new(device))));
+            usages.extend(device.map(|device| RankUsage::new(rank.rank, &RunModel::new(device))));
         }
         if let Some(highest) = highest
             && best.as_ref().is_none_or(|(peak, _, _)| peak.total() < highest.total())

@@ -43,7 +43,7 @@ class _Group:
             found = {index: self._read(f"oomph/{self.rounds}/{index}", tensors) for index in set(self.stand_ins)}
         else:
             own = [tensor.clone() for tensor in tensors]
-            found = {index: own for index in self.stand_ins}
+            found = dict.fromkeys(self.stand_ins, own)
         return [found[index] for index in self.stand_ins]
 
     def _read(self, key: str, like: Sequence[torch.Tensor]) -> list[torch.Tensor]:

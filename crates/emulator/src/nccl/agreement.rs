@@ -1,8 +1,8 @@
 //! Finds out that ranks will wait for each other forever, as they would on real cards.
 //!
-//! The ranks of a communicator have to call the same collectives in the same order. Each of them logs its calls
-//! in a file, and compares the log with those of the others whenever it waits. If the calls are the same, but
-//! every process of the run waits for a message and none has arrived for a while, none will.
+//! The ranks of a communicator have to call the same collectives in the same order. Each of them logs its
+//! calls in a file, and compares the log with those of the others whenever it waits. If the calls are the
+//! same, but every process of the run waits for a message and none has arrived for a while, none will.
 
 use std::cell::RefCell;
 use std::fs::{self, File, OpenOptions};

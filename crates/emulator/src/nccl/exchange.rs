@@ -3,7 +3,8 @@
 //!
 //! A message is written under another name and then renamed, so it is either complete or absent. Sending
 //! never waits. A rank that waits for a message gives up when its sender has left or died, when the ranks
-//! call different collectives or all wait for each other ([`super::agreement`]), or after [`MESSAGE_TIMEOUT`].
+//! call different collectives or all wait for each other ([`super::agreement`]), or after
+//! [`MESSAGE_TIMEOUT`].
 //!
 //! A predicted job runs only some of its ranks. Each of the others has a stand-in among those that run, whose
 //! messages count as its own ([`super::stand_ins`]).

@@ -1,7 +1,7 @@
 //! Ranks of a communicator that do not run, and which running rank stands in for each of them.
 //!
-//! oomph's Python part knows the ranks of each process group, and which of them run. It writes the list into the
-//! folder of the communicator before the communicator is opened.
+//! oomph's Python part knows the ranks of each process group, and which of them run. It writes the list into
+//! the folder of the communicator before the communicator is opened.
 
 use std::fs;
 use std::path::Path;

@@ -1,6 +1,5 @@
 //! What makes one stage of a pipeline need more than the others, and what would balance it.
 
-use crate::predict::DevicePeak;
 use analysis::{Key, Origin, RunModel};
 use snapshot::Bytes;
 use std::collections::BTreeMap;
@@ -44,8 +43,9 @@ pub struct StageMove {
 }
 
 impl RankUsage {
-    pub(crate) fn new(peak: &DevicePeak, model: &RunModel<'_>) -> RankUsage {
-        let position = model.device.history.allocated_peak.position;
+    pub(crate) fn new(rank: u32, model: &RunModel<'_>) -> RankUsage {
+        let peak = model.device.history.allocated_peak;
+        let position = peak.position;
         let mut modules: BTreeMap<String, Bytes> = BTreeMap::new();
         for group in model.live_at(position, Key::Module { most: MAX_MODULES }).groups {
             if group.origin != Origin::Module(None) {
@@ -53,7 +53,7 @@ impl RankUsage {
                 *modules.entry(outermost(&path)).or_default() += group.bytes;
             }
         }
-        RankUsage { rank: peak.rank, peak: peak.allocated, modules }
+        RankUsage { rank, peak: peak.bytes, modules }
     }
 }
 

@@ -14,8 +14,7 @@ pub use layout::{JobLayout, RankDimension};
 pub(crate) use balance::{RankUsage, need};
 pub(crate) use layout::JobNotes;
 
-use crate::predict::AMPLE_MEMORY_BYTES;
-use crate::{CompletedRun, EmulatedGpu, Job, OutputFolder, ProgramOutput, RunFolder};
+use crate::{AMPLE_MEMORY_BYTES, CompletedRun, EmulatedGpu, Job, OutputFolder, ProgramOutput, RunFolder};
 use analysis::words::grouped;
 use command::LaunchForm;
 use failure::Failure;
@@ -93,7 +92,8 @@ impl RankPlan {
 }
 
 impl Job {
-    /// Returns the job with its ranks planned, if its command starts several, or if `nodes` or `choice` say so.
+    /// Returns the job with its ranks planned, if its command starts several, or if `nodes` or `choice` say
+    /// so.
     /// `python` runs the launcher where the command has none.
     pub fn with_ranks(mut self, nodes: Option<u32>, choice: Option<RankChoice>, python: &Path) -> Job {
         let form = LaunchForm::of(&self.command);
@@ -186,8 +186,8 @@ fn not_a_job(done: &CompletedRun) -> Failure {
         "the ranks of the job were not found",
         last_line(done).or_else(|| Some("no launcher started them".to_owned())),
         Some(
-            "use `torchrun`, `accelerate launch`, `deepspeed`, `mpirun`, `srun`, or a script that reads RANK and \
-             WORLD_SIZE",
+            "use `torchrun`, `accelerate launch`, `deepspeed`, `mpirun`, `srun`, or a script that reads RANK \
+             and WORLD_SIZE",
         ),
     )
 }
