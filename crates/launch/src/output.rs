@@ -365,6 +365,7 @@ mod tests {
             "rank0.json",
             "rank12.steps.jsonl",
             "rank3.growing.heap",
+            "rank3.summary.arrow",
             "rank0.ask.part",
             "rank0.pickle.9.part",
         ] {

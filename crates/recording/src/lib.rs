@@ -20,6 +20,7 @@
 
 mod error;
 mod heap;
+mod job_place;
 mod labels;
 mod observed;
 mod ranks;
@@ -28,11 +29,12 @@ mod steps;
 
 pub use crate::heap::HeapDump;
 pub use error::FileError;
+pub use job_place::{JobPlace, MeshCoordinate};
 pub use labels::{Label, LabelMark, LabeledTensor, Labels, Placed};
 pub use observed::{ModelName, ObservedBlock, ObservedLine, ObservedLines, ObservedProgram};
 pub use ranks::{
-    COMPRESSED_SUFFIXES, META_FILE, SidecarPart, Sidecars, UnreadableFile, rank_of_file, snapshot_stem,
-    unfinished_name,
+    COMPRESSED_SUFFIXES, META_FILE, SUMMARY_SUFFIX, SidecarPart, Sidecars, UnreadableFile, rank_of_file,
+    snapshot_stem, unfinished_name,
 };
 pub use run::{
     DumpReason, EmulationInfo, Exit, GpuInfo, LoopInfo, Process, RunInfo, RunState, Shortage, StopReason,

@@ -8,8 +8,10 @@ use std::sync::Arc;
 /// Largest file that is read, in bytes: a year of steps takes less.
 const MAX_FILE_BYTES: u64 = 1 << 30;
 /// Suffixes of the files of a rank.
-const RANK_FILE_SUFFIXES: [&str; 8] =
-    ["json", "pickle", "steps.jsonl", "labels", "heap", "oom.heap", "growing.heap", "ask"];
+const RANK_FILE_SUFFIXES: [&str; 9] =
+    ["json", "pickle", "steps.jsonl", "labels", "heap", "oom.heap", "growing.heap", "ask", SUMMARY_SUFFIX];
+/// Suffix of the summary of a rank, which `oomph fleet` reads in place of the snapshot.
+pub const SUMMARY_SUFFIX: &str = "summary.arrow";
 /// Suffixes of compressed snapshots.
 pub const COMPRESSED_SUFFIXES: [&str; 3] = ["gz", "xz", "zst"];
 
@@ -144,6 +146,7 @@ impl Sidecars {
         if let Some(meta) = self.parse(meta, SidecarPart::Meta, read, run::parse_meta) {
             let run = self.run.get_or_insert_default();
             run.command = meta.command;
+            run.python = meta.python;
             run.torch = run.torch.take().or(meta.torch);
             self.recording.gpus = meta.gpus;
         }

@@ -1,6 +1,6 @@
 //! `rankN.json`: how the run of one process went; and `meta.json`: what it ran on.
 
-use crate::{AllocationCounts, FileError, ObservedProgram};
+use crate::{AllocationCounts, FileError, JobPlace, ObservedProgram};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -167,8 +167,12 @@ pub struct RunInfo {
     pub pid: Option<u32>,
     /// Name of the machine.
     pub host: Option<String>,
+    /// Place of the process in a distributed job.
+    pub job: Option<JobPlace>,
     /// Arguments of the program, from `meta.json`.
     pub command: Vec<String>,
+    /// Release of Python, from `meta.json`.
+    pub python: Option<String>,
     /// Facts about a run on an emulated GPU.
     pub emulation: EmulationInfo,
 }
@@ -346,6 +350,7 @@ struct RankFile {
     steps: Option<StepsEntry>,
     pid: Option<u32>,
     host: Option<String>,
+    job: Option<JobPlace>,
     #[serde(default)]
     allocations: BTreeMap<String, u64>,
     stacks: Option<bool>,
@@ -409,6 +414,7 @@ struct ProcessEntry {
 #[derive(Deserialize)]
 struct MetaFile {
     torch: Option<String>,
+    python: Option<String>,
     #[serde(default)]
     command: Vec<String>,
     #[serde(default)]
@@ -428,6 +434,7 @@ struct GpuEntry {
 #[derive(Debug)]
 pub(crate) struct Meta {
     pub(crate) torch: Option<String>,
+    pub(crate) python: Option<String>,
     pub(crate) command: Vec<String>,
     pub(crate) gpus: Vec<GpuInfo>,
 }
@@ -468,7 +475,9 @@ pub(crate) fn parse_rank(bytes: &[u8]) -> Result<(RunInfo, HistoryEnd), FileErro
         steps: file.steps.and_then(|steps| steps.count),
         pid: file.pid,
         host: file.host,
+        job: file.job.map(JobPlace::bounded),
         command: Vec::new(),
+        python: None,
         emulation,
     };
     let end = HistoryEnd {
@@ -489,7 +498,8 @@ pub(crate) fn parse_meta(bytes: &[u8]) -> Result<Meta, FileError> {
         total: entry.total.map(Bytes),
         limit: entry.limit.map(Bytes),
     };
-    Ok(Meta { torch: file.torch, command: file.command, gpus: file.devices.into_iter().map(gpu).collect() })
+    let gpus = file.devices.into_iter().map(gpu).collect();
+    Ok(Meta { torch: file.torch, python: file.python, command: file.command, gpus })
 }
 
 /// Removes the recorded process itself from the driver's list.
