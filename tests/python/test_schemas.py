@@ -71,6 +71,8 @@ def questions(command: str, folder: pathlib.Path) -> list[list[str]]:
             ]
         case "diff":
             return [[before, after] for before in snapshots for after in (ZOO[1], HOLDERS)]
+        case "fleet":
+            return [[*ZOO, *RECORDINGS], [HOLDERS]]
         case "holders":
             since = ["--since", f"{HOLDERS}/rank0.growing.heap"]
             return [

@@ -14,6 +14,7 @@ mod explain;
 mod export;
 mod exporter;
 mod fit;
+mod fleet;
 mod generate;
 mod gpu;
 mod holders;
@@ -36,12 +37,14 @@ pub(crate) use explain::ExplainArgs;
 pub(crate) use export::ExportArgs;
 pub(crate) use exporter::ExporterArgs;
 pub(crate) use fit::FitArgs;
+pub(crate) use fleet::{EngineArg, FleetArgs, SummarizeArgs};
 pub(crate) use generate::{CompletionsArgs, ManArgs, SchemaArgs};
 pub use gpu::gpu_memory;
 pub(crate) use holders::HoldersArgs;
 pub(crate) use lint::{LintArgs, LintFormat};
 pub(crate) use predict::PredictArgs;
 use programs::is_script;
+pub(crate) use programs::python;
 pub(crate) use report::ReportArgs;
 pub use report::{By, moment};
 pub(crate) use rule::RuleArgs;
@@ -102,6 +105,10 @@ pub(crate) enum Command {
     Explain(ExplainArgs),
     /// Compare two runs: what changed, and where
     Diff(DiffArgs),
+    /// Compare all ranks of a job, thousands of them: which dimension explains memory, who is out of line
+    Fleet(FleetArgs),
+    /// Write a summary of each rank, which `oomph fleet` reads in place of its snapshot
+    Summarize(SummarizeArgs),
     /// Show what keeps tensors alive: variables, reference cycles, and how much each retains
     Holders(HoldersArgs),
     /// Open a page in the browser: timeline, memory map, flame graph and findings, at any size

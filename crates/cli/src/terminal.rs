@@ -328,9 +328,15 @@ fn columns() -> Option<usize> {
     seen.or_else(|| std::env::var("COLUMNS").ok()?.parse().ok())
 }
 
+/// Bar of a task that is counted in steps.
+const STEPS_BAR: &str = "{msg} {bar:30} {pos} of {len}, {eta} left";
+/// Bar of a task that is counted in bytes.
+const BYTES_BAR: &str = "{msg} {bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left";
+
 /// Progress bar of a task, shown after a second and cleared on drop.
 pub(crate) struct Progress {
     what: &'static str,
+    template: &'static str,
     steps: u64,
     begun: Instant,
     done: AtomicU64,
@@ -339,17 +345,25 @@ pub(crate) struct Progress {
 
 impl Progress {
     pub(crate) fn new(what: &'static str, steps: usize) -> Progress {
-        let steps = steps as u64;
-        Progress { what, steps, begun: Instant::now(), done: AtomicU64::new(0), bar: OnceLock::new() }
+        Progress::with_bar(what, STEPS_BAR, steps as u64)
+    }
+
+    fn with_bar(what: &'static str, template: &'static str, steps: u64) -> Progress {
+        let (begun, done, bar) = (Instant::now(), AtomicU64::new(0), OnceLock::new());
+        Progress { what, template, steps, begun, done, bar }
     }
 
     /// Counts one more step as done, from any thread.
     pub(crate) fn advance(&self) {
-        let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
+        self.advance_by(1);
+    }
+
+    fn advance_by(&self, by: u64) {
+        let done = self.done.fetch_add(by, Ordering::Relaxed) + by;
         if self.begun.elapsed() > Duration::from_secs(1) {
             // indicatif draws nothing where stderr is not a terminal.
             let bar = self.bar.get_or_init(|| {
-                let style = ProgressStyle::with_template("{msg} {bar:30} {pos} of {len}, {eta} left")
+                let style = ProgressStyle::with_template(self.template)
                     .unwrap_or_else(|_| ProgressStyle::default_bar());
                 ProgressBar::new(self.steps).with_style(style).with_message(self.what)
             });
@@ -427,6 +441,10 @@ pub(crate) const TALK: ProgressReporter = ProgressReporter {
     steps: |what, steps| {
         let progress = Progress::new(what, steps);
         Box::new(move || progress.advance())
+    },
+    bytes: |what, bytes| {
+        let progress = Progress::with_bar(what, BYTES_BAR, bytes);
+        Box::new(move |by| progress.advance_by(by))
     },
 };
 

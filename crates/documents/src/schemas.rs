@@ -1,8 +1,9 @@
 //! JSON schemas of the documents, made from their types.
 
 use crate::{
-    CheckDocument, DiffDocument, DoctorDocument, ExplainDocument, FitDocument, HoldersDocument, LintDocument,
-    PredictDocument, ReportDocument, RuleDocument, SimulateDocument, WatchDocument,
+    CheckDocument, DiffDocument, DoctorDocument, ExplainDocument, FitDocument, FleetDocument,
+    HoldersDocument, LintDocument, PredictDocument, ReportDocument, RuleDocument, SimulateDocument,
+    WatchDocument,
 };
 use schemars::generate::{SchemaGenerator, SchemaSettings};
 use schemars::transform::RecursiveTransform;
@@ -14,11 +15,12 @@ type MakeSchema = fn(SchemaGenerator) -> Schema;
 
 /// Commands with `--json`, and what makes the schema of each. The report of `oomph run` is that of `oomph
 /// report`.
-const DOCUMENTS: [(&str, MakeSchema); 12] = [
+const DOCUMENTS: [(&str, MakeSchema); 13] = [
     ("check", root::<CheckDocument>),
     ("diff", root::<DiffDocument>),
     ("doctor", root::<DoctorDocument>),
     ("explain", root::<ExplainDocument>),
+    ("fleet", root::<FleetDocument>),
     ("holders", root::<HoldersDocument>),
     ("lint", root::<LintDocument<'_>>),
     ("fit", root::<FitDocument<'_>>),

@@ -23,7 +23,7 @@ pub use remark::run_remark;
 use analysis::Device;
 use analysis::words::shown_path;
 use failure::Failure;
-use recording::{Recording, RunInfo, Sidecars, UnreadableFile};
+use recording::{FileError, Recording, RunInfo, Sidecars, UnreadableFile};
 use snapshot::{ErrorKind, Snapshot};
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
@@ -38,12 +38,22 @@ pub struct ProgressReporter {
     pub reading: fn(File, u64, &str) -> Box<dyn Read + Send>,
     /// Starts to show the progress of a task with a number of steps. Call the returned function after each.
     pub steps: fn(&'static str, usize) -> Box<dyn Fn() + Send + Sync>,
+    /// Starts to show the progress of a task with a number of bytes: how many are done, the rate, the time
+    /// left. Call the returned function with each amount.
+    pub bytes: fn(&'static str, u64) -> AdvanceBytes,
 }
+
+/// Counts more bytes as done, from any thread.
+pub type AdvanceBytes = Box<dyn Fn(u64) + Send + Sync>;
 
 impl ProgressReporter {
     /// Reporter that shows nothing.
-    pub const SILENT: ProgressReporter =
-        ProgressReporter { say: |_| (), reading: |file, _, _| Box::new(file), steps: |_, _| Box::new(|| ()) };
+    pub const SILENT: ProgressReporter = ProgressReporter {
+        say: |_| (),
+        reading: |file, _, _| Box::new(file),
+        steps: |_, _| Box::new(|| ()),
+        bytes: |_, _| Box::new(|_| ()),
+    };
 }
 
 /// A snapshot with its name and sidecar files.
@@ -147,7 +157,8 @@ fn in_folder(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn is_json(path: &Path) -> bool {
+/// Returns whether a file is JSON, by its name.
+pub fn is_json(path: &Path) -> bool {
     plain_name(path).ends_with(".json")
 }
 
@@ -158,7 +169,8 @@ fn plain_name(path: &Path) -> String {
     plain.unwrap_or(&name).to_owned()
 }
 
-fn looks_like_a_snapshot(path: &Path) -> bool {
+/// Returns whether a file may be a snapshot, by its name.
+pub fn looks_like_a_snapshot(path: &Path) -> bool {
     let name = plain_name(path);
     ["pickle", "pkl", "pt", "json"]
         .iter()
@@ -166,7 +178,7 @@ fn looks_like_a_snapshot(path: &Path) -> bool {
 }
 
 /// Returns a sort key that orders `rank2` before `rank10`.
-fn natural_key(path: &Path) -> Vec<(String, u64)> {
+pub fn natural_key(path: &Path) -> Vec<(String, u64)> {
     let name = path.to_string_lossy();
     let mut parts = Vec::new();
     let mut rest: &str = &name;
@@ -200,6 +212,22 @@ pub fn load(path: &Path, progress: &ProgressReporter) -> anyhow::Result<Input> {
     };
     let sidecars = if is_stdin { Sidecars::default() } else { Sidecars::read(path) };
     Ok(joined(name, !is_stdin, snapshot, sidecars, progress))
+}
+
+/// Reads a snapshot that is not on this machine's disk, with its sidecar files: `stream` has its bytes, and
+/// `read_sidecar` returns those of a file next to it, or `None` where there is no such file.
+pub fn load_stream(
+    path: &Path,
+    stream: impl Read + Send,
+    length: u64,
+    read_sidecar: impl FnMut(&Path) -> Option<Result<Vec<u8>, FileError>>,
+    progress: &ProgressReporter,
+) -> anyhow::Result<Input> {
+    let name = path.to_string_lossy().into_owned();
+    let snapshot = snapshot::read_sized(stream, length)
+        .map_err(|error| anyhow::Error::from(unreadable_snapshot(&name, &error)))?;
+    let sidecars = Sidecars::read_with(path, read_sidecar);
+    Ok(joined(name, true, snapshot, sidecars, progress))
 }
 
 /// Joins a snapshot with its sidecar files.

@@ -49,7 +49,7 @@ const IN_ENVIRONMENT: &str = if cfg!(windows) { "Scripts/python.exe" } else { "b
 const DEFAULT_PYTHON: &str = if cfg!(windows) { "python" } else { "python3" };
 
 /// The interpreter of the active environment, or the one oomph is installed for, or python3.
-pub(super) fn python(host: &Host) -> PathBuf {
+pub(crate) fn python(host: &Host) -> PathBuf {
     let active = std::env::var_os("VIRTUAL_ENV").map(|folder| PathBuf::from(folder).join(IN_ENVIRONMENT));
     let active = active.filter(|path| path.exists());
     active.or_else(|| host.python.clone()).unwrap_or_else(|| PathBuf::from(DEFAULT_PYTHON))

@@ -17,6 +17,10 @@ use std::path::PathBuf;
 
 pub(crate) fn run(args: &ReportArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     let files = inputs::expand(&args.inputs)?;
+    if files.len() > MAX_RANK_ROWS && !args.json && !args.summary && args.at.is_none() && args.by == By::Site
+    {
+        return many_ranks(args, &files, terminal);
+    }
     let mut report = Report::new(args, files.len());
     for file in &files {
         let input = inputs::load(file, &TALK)?;
@@ -24,6 +28,24 @@ pub(crate) fn run(args: &ReportArgs, terminal: &mut Terminal) -> anyhow::Result<
         report.add(&input, &devices, terminal)?;
     }
     report.finish(terminal)
+}
+
+/// More ranks than this are compared as a fleet, not in a table with a row for each.
+const MAX_RANK_ROWS: usize = 16;
+
+/// The report of more ranks than a table has room for.
+fn many_ranks(args: &ReportArgs, files: &[PathBuf], terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
+    let shown: Vec<String> = args.inputs.iter().map(|path| path.to_string_lossy().into_owned()).collect();
+    let files: Vec<String> = files.iter().map(|path| path.to_string_lossy().into_owned()).collect();
+    let records = fleet::read(&fleet::list(&files)?, &TALK);
+    let answer = fleet::FleetAnswer::new(&records, None)?;
+    super::fleet::text::print(&answer, false, &shown, terminal)?;
+    let is_severe = |limit: Severity| {
+        let limits = [Severity::Low, Severity::Medium, Severity::High].map(Severity::name);
+        let from = limits.iter().position(|name| *name == limit.name()).unwrap_or(0);
+        answer.findings.iter().any(|finding| limits[from..].contains(&finding.severity.as_str()))
+    };
+    Ok(u8::from(args.fail_on.is_some_and(|limit| is_severe(limit.into()))))
 }
 
 /// Builder of a report. Inputs are added one by one, so that only one rank is in memory at a time.

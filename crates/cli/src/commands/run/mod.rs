@@ -1,12 +1,13 @@
 //! `oomph run`: a program under the recorder, on this machine's GPU or on an emulated one, then its report.
 
 use crate::args::{ReportArgs, RunArgs};
-use crate::commands::report;
+use crate::commands::{report, summarize};
 use crate::terminal::{Failure, TALK, Terminal};
 use crate::{ExitCode, Host};
 use launch::{
     CompletedRun, DEFAULT_FOLDER, Job, OutputFolder, ProgramOutput, RunFolder, command_text, nothing_recorded,
 };
+use std::path::PathBuf;
 
 /// A recording is of the whole program, unless something else is asked for.
 const ALL_STEPS: u32 = 0;
@@ -51,13 +52,16 @@ pub(crate) fn run(args: &RunArgs, host: &Host, terminal: &mut Terminal) -> anyho
         return Ok(done.exit_code());
     }
     terminal.say(&format!("recorded in {recording}"));
+    let snapshots: Vec<PathBuf> = done.ranks.iter().map(|rank| rank.snapshot.clone()).collect();
+    if snapshots.len() > 1 || launch::launcher_rank().is_some() {
+        summarize::write_next_to(&snapshots, terminal);
+    }
     // Under a launcher each rank has its own `oomph run`: rank 0 reports on itself, since the others may
     // still be writing.
     if launch::launcher_rank().is_some_and(|rank| rank != 0) {
         return Ok(done.exit_code());
     }
-    let inputs = done.ranks.iter().map(|rank| rank.snapshot.clone()).collect();
-    let report = ReportArgs { inputs, json: args.json, ..ReportArgs::for_new_run() };
+    let report = ReportArgs { inputs: snapshots, json: args.json, ..ReportArgs::for_new_run() };
     if let Err(error) = report::run(&report, terminal) {
         terminal.failure(&Failure::from(error));
     }
