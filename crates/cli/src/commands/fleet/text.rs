@@ -93,13 +93,10 @@ fn failure(answer: &FleetAnswer, terminal: &mut Terminal) -> anyhow::Result<()> 
             format!("{} {word}", grouped(ending.ranks as u64))
         })
         .collect();
-    let others = if failure.ranks.len() > 1 {
-        format!(
-            "In order of time: {}. ",
-            list(&failure.ranks[..failure.ranks.len().min(8)], failure.ranks.len())
-        )
-    } else {
-        String::new()
+    let in_order: Vec<u32> = failure.ranks.iter().filter_map(|label| label.rank).collect();
+    let others = match failure.ranks.len() {
+        1 => String::new(),
+        _ => format!("In order of time: ranks {}. ", numbers(&in_order)),
     };
     paragraph("   ", "   ", &format!("{others}Of all ranks, {}.", endings.join(", ")), None, terminal)
 }
@@ -185,22 +182,47 @@ fn deviations(answer: &FleetAnswer, terminal: &mut Terminal) -> anyhow::Result<(
     }
     let title = terminal.paint(Style::Bold, "out of line with ranks at the same coordinates");
     writeln!(terminal.out(), "\n {title}")?;
-    for deviation in answer.deviations.iter().take(MAX_ROWS) {
-        let Deviation { node, ranks, metric, value, difference, .. } = deviation;
-        let who = match node {
-            Some(node) => format!("{} ({})", name(node), list(ranks, ranks.len())),
-            None => rank(&ranks[0]),
+    let groups = alike(&answer.deviations);
+    for group in groups.iter().take(MAX_ROWS) {
+        let Deviation { node, metric, value, difference, .. } = group[0];
+        let ranks: Vec<RankLabel> = group.iter().flat_map(|one| one.ranks.clone()).collect();
+        let who = match (node, &ranks[..]) {
+            (Some(node), _) if group.len() == 1 => format!("{} ({})", name(node), list(&ranks, ranks.len())),
+            (_, [one]) => rank(one),
+            _ => list(&ranks, ranks.len()),
         };
         let what = match metric {
             DeviationMetric::Allocated => "",
             DeviationMetric::Reserved => " reserved",
             DeviationMetric::NonPytorch => " non-PyTorch memory",
         };
+        let up_to = if group.len() > 1 { "up to " } else { "" };
         let cause = cause(difference).map(|cause| format!(" · {cause}")).unwrap_or_default();
-        let text = format!("{who}  {}{what}, {}{cause}", Bytes(*value), signed(difference.bytes));
+        let text = match up_to {
+            "" => format!("{who}  {}{what}, {}{cause}", Bytes(*value), signed(difference.bytes)),
+            _ => format!("{who}  {up_to}{}{what}{cause}", signed(difference.bytes)),
+        };
         paragraph("   ", "     ", &text, None, terminal)?;
     }
-    more(answer.deviations.len(), MAX_ROWS, "deviation", terminal)
+    more(groups.len(), MAX_ROWS, "deviation", terminal)
+}
+
+/// Deviations for the same reason together: the line that makes the difference. Nodes stay by themselves.
+fn alike(deviations: &[Deviation]) -> Vec<Vec<&Deviation>> {
+    let reason = |of: &Deviation| {
+        (of.metric, of.difference.bytes > 0, of.difference.site.as_ref().map(|(site, _)| site.clone()))
+    };
+    let mut groups: Vec<Vec<&Deviation>> = Vec::new();
+    for one in deviations {
+        let same = groups
+            .iter_mut()
+            .find(|group| one.node.is_none() && group[0].node.is_none() && reason(group[0]) == reason(one));
+        match same {
+            Some(group) => group.push(one),
+            None => groups.push(vec![one]),
+        }
+    }
+    groups
 }
 
 fn findings(answer: &FleetAnswer, terminal: &mut Terminal) -> anyhow::Result<()> {
@@ -320,7 +342,9 @@ fn labeled(style: Style, label: &str, text: &str, terminal: &mut Terminal) -> an
 
 fn more(all: usize, shown: usize, noun: &str, terminal: &mut Terminal) -> anyhow::Result<()> {
     if all > shown {
-        writeln!(terminal.out(), "   and {} more", counted((all - shown) as u64, noun))?;
+        let rest = (all - shown) as u64;
+        let noun = if rest == 1 { noun.to_owned() } else { format!("{noun}s") };
+        writeln!(terminal.out(), "   and {} more {noun}", grouped(rest))?;
     }
     Ok(())
 }
