@@ -17,7 +17,8 @@ use std::thread::available_parallelism;
 
 /// Largest sidecar file that is read, in bytes.
 const MAX_SIDECAR_BYTES: u64 = 256 << 20;
-/// Memory that a plain snapshot takes while it is summarized, in multiples of its size. Measured: 2 to 3.
+/// Memory that a plain snapshot takes while it is summarized, in multiples of its size; an
+/// estimate on the high side.
 const MEMORY_PER_BYTE: u64 = 4;
 /// The same for a compressed one.
 const MEMORY_PER_COMPRESSED_BYTE: u64 = 60;
