@@ -29,6 +29,7 @@ from .facts import meta, pinned
 from .files import Files, launched_as, owner
 from .growth import Growth
 from .history import EVENTS_PER_ALLOCATION, History
+from .job_place import JobPlace
 from .labels import Labels
 from .live import Live
 from .messages import say, words
@@ -141,6 +142,7 @@ class Recorder:
         self._more = more
         self._problem = problem
         self._compiled = Compiled()
+        self._job_place = JobPlace()
         self._signals = Signals(self._dump_for_signal)
         self.on_leak: list[OnLeak] = []
         """What to do when memory grows, for each owner of this recorder."""
@@ -439,6 +441,7 @@ class Recorder:
         they run a piece of autograd, which initializes CUDA."""
         if self.history.kind == "cuda":
             self._compiled.follow()
+        self._part(self._job_place.look)
         if self.options.has_heap and not self._is_prepared:
             self._is_prepared = True
             self._part(heap.prepare)
@@ -595,8 +598,17 @@ class Recorder:
             "steps": {"count": self.count},
             "stacks": self._has_all_stacks,
             "oom": self._oom,
+            **self._place(),
             **more,
         }
+
+    def _place(self) -> dict[str, Any]:
+        try:
+            place = self._job_place.as_json()
+        except Exception as error:
+            self._complain(error)
+            return {}
+        return {} if place is None else {"job": place}
 
     def _complain(self, error: Exception) -> None:
         keep(error)
