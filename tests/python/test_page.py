@@ -1,10 +1,12 @@
 """The page of `oomph view`, in a real browser on real recordings."""
 
 import json
+import os
 import random
 import re
 import shutil
 import subprocess
+import urllib.request
 
 import pytest
 from playwright.sync_api import expect, sync_playwright
@@ -293,12 +295,61 @@ def test_ranks_are_side_by_side(probe, tmp_path):
     with served(tmp_path) as url:
         probe.open(url)
         probe.page.get_by_role("tab", name="Ranks").click()
-        ranks = probe.ask("ranks")
         panel = probe.page.locator("#panel")
+        expect(panel.locator("svg.sparkline")).to_have_count(3)
+        expect(panel).to_contain_text("above the median rank")
+        ranks = probe.ask("ranks")
         for rank in ranks["ranks"]:
             expect(panel).to_contain_text(size(rank["peak"]))
         expect(panel).to_contain_text(ranks["skew"]["words"])
-        expect(panel.locator("svg.sparkline")).to_have_count(3)
+
+
+def test_hundreds_of_ranks_are_cells_and_groups(probe, tmp_path):
+    """The page opens before they are read; a rank is read when someone looks at it, broken ones are named."""
+    usual, other = (FIXTURES / "torch" / name for name in ("torch-2.4.1.pickle.xz", "torch-2.6.0.pickle.xz"))
+    for rank in range(300):
+        source = other if rank in (7, 250) else usual
+        os.symlink(source, tmp_path / f"rank{rank}.pickle.xz")
+    for rank in (0, 44):
+        (tmp_path / f"rank{rank}.pickle.xz").unlink()
+        (tmp_path / f"rank{rank}.pickle.xz").write_bytes(b"cut off")
+    with served(tmp_path) as url:
+        overview = json.load(urllib.request.urlopen(f"{url}api/overview", timeout=10))
+        assert ([run["id"] for run in overview["runs"]], len(overview["inputs"])) == ([1], 300), "the first that can be read"
+        probe.open(f"{url}#tab=ranks")
+        panel = probe.page.locator("#panel")
+        expect(panel).to_contain_text("above the median rank")
+        ranks = probe.ask("ranks")
+        assert [(group["count"], group["members"]) for group in ranks["groups"]] == [
+            (2, "7, 250"),
+            (296, "1–6, 8–43, 45–249, 251–299"),
+        ]
+        assert [broken["input"] for broken in ranks["unreadable"]] == [0, 44]
+        expect(panel.locator("table.rank-groups tbody tr")).to_have_count(2)
+        expect(panel).to_contain_text("rank44.pickle.xz")
+        assert probe.page.locator("#panel *").count() < 150, "cells are pixels, not elements"
+        assert probe.page.locator("select option").count() < 10
+        cells = panel.get_by_role("grid")
+        cells.focus()
+        for _ in range(7):
+            probe.page.keyboard.press("ArrowRight")
+        high = size(ranks["groups"][0]["highest"])
+        expect(panel.locator("#rank-cell")).to_contain_text(f"rank7.pickle.xz: peak {high}")
+        assert darkness(cells, 7) > 2 * darkness(cells, 8)
+        probe.page.keyboard.press("Enter")
+        expect(probe.page.locator("header")).to_contain_text(high)
+        probe.settle()
+        assert probe.state()["run"] == "7"
+        probe.page.reload()
+        probe.settle()
+        expect(probe.page.locator("header")).to_contain_text(high)
+
+
+def darkness(cells, number: int) -> int:
+    """How much of the colour of a rank's cell is not paper, 0 to 255."""
+    return cells.locator("canvas").evaluate(
+        "(canvas, at) => canvas.getContext('2d').getImageData(at, 6, 1, 1).data[3]", 14 * number + 6
+    )
 
 
 def test_a_what_if_is_shown_beside_the_recorded_run(probe):

@@ -7,6 +7,7 @@ import { listenForKeys } from "./panels/keys";
 import { Problem } from "./panels/parts";
 import { ask } from "./protocol/source";
 import { asAnswerError } from "./protocol/use-answer";
+import { openAddressed } from "./state/inputs";
 import { followAddress, overview, readAddress, run } from "./state/store";
 import { followTheme } from "./state/theme";
 
@@ -19,6 +20,7 @@ async function begin(): Promise<void> {
     render(<Problem of={asAnswerError(error)} />, place);
     return;
   }
+  await openAddressed();
   readAddress();
   followAddress();
   listenForKeys();

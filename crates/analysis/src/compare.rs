@@ -373,6 +373,12 @@ pub fn skew(ranks: &[DeviceSummary]) -> Option<Skew> {
     Some(Skew { highest, middle, changes: changes(&ranks[middle].sites, &ranks[highest].sites), categories })
 }
 
+/// Returns the rank that a file is named after: 12 for `run/rank12.pickle.xz`.
+pub fn rank_in_name(path: &str) -> Option<usize> {
+    let file = path.rsplit(['/', '\\']).next()?;
+    recording::snapshot_stem(file)?.strip_prefix("rank")?.parse().ok()
+}
+
 /// Share below which the ranks count as equal.
 const MIN_SKEW_SHARE: f64 = 0.02;
 
@@ -393,14 +399,16 @@ impl Skew {
     pub fn words(&self, ranks: &[DeviceSummary]) -> String {
         let (highest, middle) = (ranks[self.highest].allocated.0, ranks[self.middle].allocated.0);
         let (extra, part) = self.extra(ranks);
+        // Ranks that cannot be read are not among these.
+        let number = |rank: usize| rank_in_name(&ranks[rank].name).unwrap_or(rank);
         if part >= MIN_SKEW_SHARE {
-            let (rank, part) = (self.highest, percent(part));
+            let (rank, part) = (number(self.highest), percent(part));
             return format!("rank {rank} peaks at {highest}, {extra} ({part}) above the median rank");
         }
         let peaks = ranks.iter().map(|rank| rank.allocated.0).enumerate();
         let (rank, lowest) = peaks.min_by_key(|&(_, peak)| peak).unwrap_or((0, middle));
         if share(middle.saturating_sub(lowest), middle) > MIN_SKEW_SHARE {
-            return format!("most peak at about {middle}, rank {rank} only at {lowest}");
+            return format!("most peak at about {middle}, rank {} only at {lowest}", number(rank));
         }
         format!("all peak at about {middle}")
     }

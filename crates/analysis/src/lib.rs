@@ -69,7 +69,7 @@ pub mod words;
 pub use alarm::{GrowthAlarm, GrowthAlert, Pace, Trail};
 pub use compare::{
     DeviceSummary, FindingChange, FindingSummary, SiteName, SiteUsage, Skew, UsageChange, changes,
-    difference, finding_changes, site_usage, skew,
+    difference, finding_changes, rank_in_name, site_usage, skew,
 };
 pub use findings::finding::{EvidenceValue, Finding, FindingKind, Focus, OomCause, Severity};
 pub use findings::fragmentation::never_needed;

@@ -5,10 +5,12 @@
 
 use crate::Viewer;
 use crate::answers::findings;
-use crate::answers::overview::{self, ExportedMoments};
+use crate::answers::overview::{self, ExportedMoments, RunOverview};
 use crate::picture::columns::XAxis;
 use crate::question::{AnswerBody, ExportPart};
 use crate::questions::PageQuestion;
+use crate::run::inputs::MAX_LOADED;
+use crate::run::runs::LoadedInput;
 use crate::run::view::DeviceView;
 use crate::server::PAGE;
 use base64::Engine;
@@ -16,6 +18,7 @@ use base64::engine::general_purpose::STANDARD;
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use std::io::Write;
+use std::sync::Arc;
 
 /// Positions of each run that have details.
 const MAX_MOMENTS: usize = 48;
@@ -73,18 +76,27 @@ impl Viewer<'_> {
     /// Returns the page with the answers to its questions, of at most `max_bytes`. The page itself and the
     /// overview are always in it.
     pub fn export(&self, max_bytes: u64) -> Exported {
-        let inputs = self.inputs();
+        self.inputs.summarize_all();
+        let inputs = self.exported_inputs();
         let views: Vec<DeviceView<'_>> = inputs.iter().flat_map(|loaded| loaded.views()).collect();
         let moments: Vec<Vec<usize>> = views.iter().map(moments).collect();
-        let mut overview = self.overview();
-        overview.exported = Some(ExportedMoments { moments: moments.clone() });
+        let mut overview =
+            self.overview_of(inputs.iter().flat_map(|input| RunOverview::all_of(input)).collect());
+        let by_run = views.iter().map(|view| view.id).zip(moments.iter().cloned()).collect();
+        overview.exported = Some(ExportedMoments { moments: by_run });
 
         let mut answers =
             EmbeddedAnswers { viewer: self, text: String::new(), max_bytes: usize::MAX, is_full: false };
         answers.put("overview", AnswerBody::json(&overview).bytes());
         answers.max_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX).saturating_sub(PAGE.len());
         let runs: Vec<usize> = views.iter().map(|view| view.id).collect();
-        answers.add_part(&ExportPart::Page { runs: &runs, inputs: inputs.len() });
+        let mut numbers: Vec<usize> = views.iter().map(|view| view.input).collect();
+        numbers.dedup();
+        answers.add_part(&ExportPart::Page {
+            runs: &runs,
+            inputs: &numbers,
+            has_ranks: overview.has_ranks(),
+        });
         for (view, moments) in views.iter().zip(&moments) {
             add_pictures(&mut answers, view, 0);
             // The position that people look at first, then the others.
@@ -107,8 +119,21 @@ impl Viewer<'_> {
         }
         let note =
             "not all detail fits: `--max-size` makes room, and `oomph view` without `--html` has all of it";
-        let notes = answers.is_full.then(|| note.to_owned()).into_iter().collect();
+        let mut notes: Vec<String> = answers.is_full.then(|| note.to_owned()).into_iter().collect();
+        let all = self.inputs.names().len();
+        if inputs.len() < all {
+            notes.push(format!("only {} of {all} ranks are in the page in full", inputs.len()));
+        }
         Exported { page: PAGE.replacen("<!-- data -->", &answers.text, 1), notes }
+    }
+
+    /// The inputs that an exported page shows in full: all, or some of many ranks.
+    fn exported_inputs(&self) -> Vec<Arc<LoadedInput>> {
+        let all = 0..self.inputs.names().len();
+        let most = if self.inputs.is_on_demand() { MAX_LOADED } else { all.len() };
+        let others = all.filter(|&number| number != self.first);
+        let chosen = std::iter::once(self.first).chain(others);
+        chosen.filter_map(|number| self.inputs.get(number).ok()).take(most).collect()
     }
 }
 

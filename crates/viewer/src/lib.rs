@@ -55,13 +55,14 @@ mod tests;
 mod typescript;
 
 pub use export::Exported;
+pub use run::inputs::InputReader;
 pub use run::runs::RunInput;
 pub use server::Server;
 
 use analysis::{Device, Finding, RunModel};
 use documents::{FindingDocument, HolderTree, ReplayReport, TypedJson};
 use snapshot::Snapshot;
-use std::sync::RwLock;
+use std::sync::{OnceLock, RwLock};
 
 /// Documents of other commands that the page shows.
 pub trait Commands: Sync {
@@ -127,21 +128,49 @@ pub enum Relation {
 pub struct Viewer<'a> {
     commands: &'a dyn Commands,
     relation: Relation,
-    /// The inputs, then the what-ifs.
-    runs: RwLock<run::runs::Runs>,
+    /// Number of the input that is shown first.
+    first: usize,
+    inputs: run::inputs::PageInputs<'a>,
+    what_ifs: RwLock<run::runs::WhatIfs>,
     tiles: picture::cache::TileCache,
+    /// How the highest rank differs, once all are read.
+    skew: OnceLock<Option<answers::ranks::RankSkew>>,
 }
 
 impl<'a> Viewer<'a> {
-    /// Explains the inputs.
+    /// Shows inputs that were read already.
     pub fn new(inputs: Vec<RunInput>, relation: Relation, commands: &'a dyn Commands) -> Viewer<'a> {
-        let runs = RwLock::new(run::runs::Runs::new(inputs));
-        Viewer { commands, relation, runs, tiles: picture::cache::TileCache::default() }
+        Viewer::with(run::inputs::PageInputs::in_memory(inputs), relation, commands)
+    }
+
+    /// Shows the ranks of a job, each of which is read when someone looks at it. `first` was read already: it
+    /// is what the page shows first.
+    pub fn of_ranks(
+        names: Vec<String>,
+        first: (usize, RunInput),
+        reader: InputReader<'a>,
+        commands: &'a dyn Commands,
+    ) -> Viewer<'a> {
+        let inputs = run::inputs::PageInputs::on_demand(names, reader);
+        let (number, first) = first;
+        inputs.put(number, first);
+        Viewer { first: number, ..Viewer::with(inputs, Relation::Ranks, commands) }
+    }
+
+    fn with(
+        inputs: run::inputs::PageInputs<'a>,
+        relation: Relation,
+        commands: &'a dyn Commands,
+    ) -> Viewer<'a> {
+        let what_ifs = RwLock::new(run::runs::WhatIfs::after(inputs.names().len()));
+        let tiles = picture::cache::TileCache::default();
+        Viewer { commands, relation, first: 0, inputs, what_ifs, tiles, skew: OnceLock::new() }
     }
 
     /// Builds the indexes that every picture of the first run needs.
     pub(crate) fn prepare(&self) {
-        if let Some(view) = self.inputs().first().and_then(|loaded| loaded.views().next()) {
+        let Ok(first) = self.inputs.get(self.first) else { return };
+        if let Some(view) = first.views().next() {
             view.curve();
             view.groups(run::groups::GroupBy::Site);
             view.index();

@@ -37,8 +37,10 @@ pub(crate) enum ExportPart<'a> {
     Page {
         /// Numbers of the runs.
         runs: &'a [usize],
-        /// Number of inputs.
-        inputs: usize,
+        /// Numbers of the inputs.
+        inputs: &'a [usize],
+        /// Whether there are several runs to compare.
+        has_ranks: bool,
     },
     /// The tiles of one run over an axis, of a level that is `finer` than the whole run in one tile.
     Pictures {

@@ -7,7 +7,7 @@ use crate::answers::flame::FlameQuery;
 use crate::answers::group::GroupQuery;
 use crate::answers::holders::HoldersQuery;
 use crate::answers::layout::LayoutQuery;
-use crate::answers::overview::OverviewQuery;
+use crate::answers::overview::{InputQuery, OverviewQuery};
 use crate::answers::ranks::RanksQuery;
 use crate::answers::table::TableQuery;
 use crate::answers::what_if::WhatIfQuery;
@@ -91,6 +91,8 @@ questions! {
     Overview(OverviewQuery);
     /// The findings of `oomph report`.
     Findings(FindingsQuery);
+    /// One of many inputs, which the overview does not describe.
+    Input(InputQuery);
     /// The runs as ranks of one job.
     Ranks(RanksQuery);
     /// The dominator tree of `oomph holders`.
@@ -144,13 +146,13 @@ impl Viewer<'_> {
         Ok(TileBytes(tile))
     }
 
-    /// The inputs, without what-ifs.
-    pub(crate) fn inputs(&self) -> Vec<Arc<LoadedInput>> {
-        self.runs.read().unwrap_or_else(PoisonError::into_inner).inputs()
-    }
-
     /// The input or what-if that has a device.
     pub(crate) fn loaded(&self, run: usize) -> Result<Arc<LoadedInput>, Problem> {
-        self.runs.read().unwrap_or_else(PoisonError::into_inner).with(run).ok_or_else(no_such_run)
+        match self.inputs.with_device(run) {
+            Some(input) => self.inputs.get(input),
+            None => {
+                self.what_ifs.read().unwrap_or_else(PoisonError::into_inner).with(run).ok_or_else(no_such_run)
+            }
+        }
     }
 }

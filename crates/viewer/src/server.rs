@@ -4,12 +4,16 @@ use crate::{Problem, Viewer};
 use serve::{Request, Response, Token, is_loopback, user_of};
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
+use std::num::NonZero;
 use std::sync::{Mutex, PoisonError};
-use std::thread::{Builder, scope};
+use std::thread::{Builder, available_parallelism, scope};
 use std::time::{Duration, Instant};
 
 /// How long a browser may take to start and open the page.
 const INVITATION_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Threads that read ranks in the background at most: each holds a snapshot in memory.
+const MAX_READERS: usize = 4;
 
 /// First part of the path of an invitation; no token is equal to it.
 const INVITATION_PATH: &str = "open";
@@ -78,8 +82,15 @@ impl Viewer<'_> {
     pub fn serve(&self, server: &Server) {
         scope(|scope| {
             // The first picture is prepared while the browser starts. Without a thread to spare, it is
-            // prepared on demand.
-            let _ = Builder::new().spawn_scoped(scope, || self.prepare());
+            // prepared on demand. Then half of the cores read the ranks one by one: the others are for what
+            // someone looks at.
+            let _ = Builder::new().spawn_scoped(scope, || {
+                self.prepare();
+                let cores = available_parallelism().map_or(1, NonZero::get);
+                for _ in 0..(cores / 2).clamp(1, MAX_READERS) {
+                    let _ = Builder::new().spawn_scoped(scope, || self.inputs.help_summarize());
+                }
+            });
             serve::serve(&server.listener, |request| Response {
                 headers: &[CONTENT_SECURITY_POLICY],
                 ..self.respond(server, request)

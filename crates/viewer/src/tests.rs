@@ -130,7 +130,8 @@ fn for_each_view(folders: &[&str], mut check: impl FnMut(&Viewer<'_>, &DeviceVie
     let mut checked = 0;
     for file in folders.iter().flat_map(|folder| fixtures(folder)) {
         let Some(viewer) = open(&file) else { continue };
-        for loaded in viewer.inputs() {
+        for input in 0..viewer.inputs.names().len() {
+            let loaded = viewer.inputs.get(input).expect("an input");
             for view in loaded.views() {
                 check(&viewer, &view);
                 checked += 1;

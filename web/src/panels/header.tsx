@@ -4,8 +4,9 @@ import type { Signal } from "@preact/signals";
 import type { Run } from "../protocol";
 import { showMoment } from "../state/focus";
 import { bytes, count, counted } from "../state/format";
+import { openOther, openRun } from "../state/inputs";
 import { runName, shortName } from "../state/names";
-import { chooseRun, otherId, overview, runs } from "../state/store";
+import { otherId, overview, runs } from "../state/store";
 import { isDark, toggleTheme } from "../state/theme";
 import { helpIsOpen } from "./keys";
 import { Words } from "./parts";
@@ -68,7 +69,7 @@ function Described({ run }: { run: Run }) {
   const words = parts.join(" · ");
   return (
     <p class="described" title={`${run.name} · ${words}`}>
-      {runs.value.length > 1 ? <RunChooser run={run} /> : <b>{shortName(run.name)}</b>}
+      {hasOthers() ? <RunChooser run={run} /> : <b>{shortName(run.name)}</b>}
       <span class="dim"> · {words}</span>
     </p>
   );
@@ -111,17 +112,26 @@ function Caveats({ of }: { of: string[] }) {
   );
 }
 
+/** Inputs up to which all can be chosen here; of more, only those that someone has looked at. */
+const MAX_LISTED = 64;
+
+/** Inputs that are not read yet: the number of their first run, and their path. */
+function unread(): [number, string][] {
+  const inputs = overview.value?.inputs ?? [];
+  if (inputs.length > MAX_LISTED) return [];
+  const read = new Set(runs.value.map((each) => each.input));
+  return inputs.map((name, input): [number, string] => [input, name]).filter(([input]) => !read.has(input));
+}
+
+const hasOthers = () => runs.value.length + unread().length > 1;
+
 function RunChooser({ run }: { run: Run }) {
-  const choose = (id: number) => {
-    if (otherId.value === id) otherId.value = null;
-    chooseRun(id);
-  };
   return (
     <select
       class="run"
       aria-label="Run"
       value={run.id}
-      onChange={(event) => choose(+event.currentTarget.value)}
+      onChange={(event) => openRun(+event.currentTarget.value)}
     >
       <Options of={runs.value} />
     </select>
@@ -129,15 +139,13 @@ function RunChooser({ run }: { run: Run }) {
 }
 
 function OtherChooser({ run }: { run: Run }) {
-  if (runs.value.length < 2) return null;
+  if (!hasOthers()) return null;
   return (
     <label class="other">
       <span class="dim">compare with</span>
       <select
         value={otherId.value ?? ""}
-        onChange={(event) =>
-          (otherId.value = event.currentTarget.value === "" ? null : +event.currentTarget.value)
-        }
+        onChange={(event) => openOther(event.currentTarget.value === "" ? null : +event.currentTarget.value)}
       >
         <option value="">nothing</option>
         <Options of={runs.value.filter((each) => each.id !== run.id)} />
@@ -146,14 +154,18 @@ function OtherChooser({ run }: { run: Run }) {
   );
 }
 
+const named = ([input, path]: [number, string]): [number, string] => [input, shortName(path)];
+
 function Options({ of }: { of: Run[] }) {
   return (
     <>
-      {of.map((run) => (
-        <option key={run.id} value={run.id}>
-          {runName(run)}
-        </option>
-      ))}
+      {[...of.map((run): [number, string] => [run.id, runName(run)]), ...unread().map(named)]
+        .sort(([one], [other]) => one - other)
+        .map(([id, name]) => (
+          <option key={id} value={id}>
+            {name}
+          </option>
+        ))}
     </>
   );
 }

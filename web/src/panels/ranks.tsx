@@ -1,43 +1,115 @@
 // The ranks of a job on one scale, and what sets the highest apart.
 
+import { signal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
 import type { Ranks } from "../protocol";
-import { useAnswer } from "../protocol/use-answer";
-import { bytes, change } from "../state/format";
+import { type AnswerError, ask } from "../protocol/source";
+import { asAnswerError } from "../protocol/use-answer";
+import { bytes, change, count, counted } from "../state/format";
+import { openRun, reading } from "../state/inputs";
 import { shortName } from "../state/names";
 import { persisted } from "../state/persisted";
-import { chooseRun, run } from "../state/store";
-import { Answered, Choice, Words } from "./parts";
+import { run } from "../state/store";
+import { Choice, Loading, Problem, Words } from "./parts";
+import { RankCells } from "./rank-cells";
+import { RankGroups } from "./rank-groups";
 import { SeverityIcon } from "./severity";
 import { Sparkline } from "./sparkline";
 
 type Rank = Ranks["ranks"][number];
 
 const order = persisted<"rank" | "peak">("ranks", "rank");
+/** Ranks up to which each has a picture of its own (`MAX_SPARKLINES` of `ranks.rs`). */
+const MAX_MULTIPLES = 64;
+/** Files that cannot be read and that are named. */
+const MAX_UNREADABLE = 6;
+/** Time between two questions while ranks are being read, in milliseconds; longer for longer answers. */
+const interval = (known: Ranks) => (known.ranks.length > 1000 ? 2000 : 400);
+
+const known = signal<Ranks | null>(null);
+const problem = signal<AnswerError | null>(null);
+
+/** Asks again while ranks are being read. */
+function useRanks(): void {
+  useEffect(() => {
+    let timer = 0;
+    let isGone = false;
+    const load = async () => {
+      try {
+        const answer = await ask("ranks", {});
+        if (isGone) return;
+        known.value = answer;
+        if (answer.unread) timer = window.setTimeout(load, interval(answer));
+      } catch (error) {
+        problem.value = asAnswerError(error);
+      }
+    };
+    if (!known.value || known.value.unread) void load();
+    return () => {
+      isGone = true;
+      clearTimeout(timer);
+    };
+  }, []);
+}
 
 export function RanksPanel() {
-  const answer = useAnswer("ranks", {});
+  useRanks();
+  if (problem.value) return <Problem of={problem.value} />;
+  if (!known.value) return <Loading />;
+  const { ranks, skew, unread, unreadable, groups } = known.value;
+  const total = ranks.length + unread + unreadable.length;
+  const isMany = total > MAX_MULTIPLES;
   return (
-    <Answered answer={answer}>
-      {({ ranks, skew }) => (
-        <div class="ranks">
-          <div class="toolbar">
-            <Choice
-              label="Order"
-              value={order.value}
-              options={[
-                ["rank", "By rank"],
-                ["peak", "By peak"],
-              ]}
-              onChoose={(value) => (order.value = value)}
-            />
-            <p class="said">{skew ? <Words text={skew.words} /> : "No rank stands out."}</p>
-            {skew?.doubt && <p class="caveat">⚠ {skew.doubt}</p>}
-          </div>
-          <Multiples ranks={ranks} />
-          {skew && <Skew of={skew} ranks={ranks} />}
-        </div>
-      )}
-    </Answered>
+    <div class="ranks">
+      <div class="toolbar">
+        <Choice
+          label="Order"
+          value={order.value}
+          options={[
+            ["rank", "By rank"],
+            ["peak", "By peak"],
+          ]}
+          onChoose={(value) => (order.value = value)}
+        />
+        <Said of={known.value} />
+        {skew?.doubt && <p class="caveat">⚠ {skew.doubt}</p>}
+      </div>
+      {reading.value &&
+        (reading.value.problem ? (
+          <Problem of={reading.value.problem} />
+        ) : (
+          <Loading what={`Reading ${shortName(reading.value.name)}`} />
+        ))}
+      {isMany ? <RankCells of={known.value} byPeak={order.value === "peak"} /> : <Multiples ranks={ranks} />}
+      {isMany && <RankGroups groups={groups} />}
+      {unreadable.length > 0 && <Unreadable of={unreadable} />}
+      {skew && <Skew of={skew} ranks={ranks} />}
+    </div>
+  );
+}
+
+/** What is known so far, in a sentence. */
+function Said({ of: { ranks, skew, unread, unreadable } }: { of: Ranks }) {
+  const total = ranks.length + unread + unreadable.length;
+  if (unread)
+    return (
+      <p class="said" role="status">
+        {count(total - unread)} of {counted(total, "rank")} read
+      </p>
+    );
+  return <p class="said">{skew ? <Words text={skew.words} /> : "No rank stands out."}</p>;
+}
+
+function Unreadable({ of }: { of: Ranks["unreadable"] }) {
+  return (
+    <ul class="unreadable">
+      {of.slice(0, MAX_UNREADABLE).map((rank) => (
+        <li key={rank.input} title={rank.name}>
+          ⚠ <Words text={rank.problem} />
+        </li>
+      ))}
+      {of.length > MAX_UNREADABLE && <li>and {count(of.length - MAX_UNREADABLE)} more</li>}
+    </ul>
   );
 }
 
@@ -49,7 +121,7 @@ function Multiples({ ranks }: { ranks: Rank[] }) {
     <ul class="multiples">
       {(order.value === "peak" ? byPeak : ranks).map((rank) => (
         <li key={rank.run}>
-          <button type="button" aria-pressed={run.value?.id === rank.run} onClick={() => chooseRun(rank.run)}>
+          <button type="button" aria-pressed={run.value?.id === rank.run} onClick={() => openRun(rank.run)}>
             <span class="name">
               <b title={rank.name}>{shortName(rank.name)}</b>
               {rank === byPeak[0] && <mark>highest</mark>}

@@ -42,8 +42,8 @@ export type EvidenceUnit = "bytes" | "count" | "us" | "pid" | "ratio";
 
 /** What an exported page can answer. */
 export type ExportedMoments = {
-  /** For each run, the positions that have details. */
-  moments: Array<Array<number>>, };
+  /** For each run by its number, the positions that have details. */
+  moments: { [key in number]: Array<number> }, };
 
 /** An allocation that failed. */
 export type FailedAllocation = { position: number,
@@ -213,6 +213,11 @@ export type HoldersQuery = {
   /** Number of the input. */
   input: number, };
 
+/** Asks for the runs of one input. */
+export type InputQuery = {
+  /** Number of the input. */
+  input: number, };
+
 /** A segment, and what lies in it. */
 export type LaidSegment = { addr: string,
   /** Offset in the memory map. */
@@ -257,7 +262,11 @@ export type MapQuery = { run: number, x: XAxis,
 /** Everything that is open. */
 export type Overview = {
   /** Version of oomph. */
-  version: string, runs: Array<Run>, relation: RunRelation,
+  version: string,
+  /** The devices of all inputs; of the first alone if the others are read when someone looks at them. */
+  runs: Array<Run>,
+  /** Paths of all inputs. The first device of an input has the input's number. */
+  inputs: Array<string>, relation: RunRelation,
   /** What an exported page can answer; absent where a server answers. */
   exported?: ExportedMoments, };
 
@@ -274,16 +283,39 @@ export type PinningBlock = {
 /** One rank. */
 export type Rank = {
   /** Number of the run. */
-  run: number, name: string,
+  run: number,
+  /** Number of the input. */
+  input: number, name: string,
   /** Peak of allocated bytes. */
   peak: number,
   /** Peak of reserved bytes. */
   reserved: number,
-  /** Highest allocated bytes in equal parts of the run's events. */
-  timeline: Array<number>, findings: Array<RankFinding>, };
+  /** Index of its group in `groups`. */
+  group: number,
+  /** Highest allocated bytes in equal parts of the run's events; empty if there are many ranks. */
+  timeline: Array<number>,
+  /** Empty if there are many ranks: then those of its group say the same. */
+  findings: Array<RankFinding>, };
 
 /** A finding of a rank, in short. */
 export type RankFinding = { kind: string, severity: string, summary: string, };
+
+/** Ranks that are alike. */
+export type RankGroup = {
+  /** How many there are. */
+  count: number,
+  /** Which they are: `0–63, 128`. */
+  members: string,
+  /** Lowest peak of allocated bytes. */
+  lowest: number,
+  /** Highest peak of allocated bytes. */
+  highest: number,
+  /** Number of the run with the median peak, which stands for all of them. */
+  representative: number,
+  /** Allocated bytes of that run over its events. */
+  timeline: Array<number>,
+  /** Findings of that run. */
+  findings: Array<RankFinding>, };
 
 /** How the highest rank differs from the median. */
 export type RankSkew = {
@@ -297,8 +329,12 @@ export type RankSkew = {
   categories: Array<[string, number]>, };
 
 /** The ranks of one job. */
-export type Ranks = { ranks: Array<Rank>,
-  /** How the highest rank differs; `null` if none stands out. */
+export type Ranks = {
+  /** Number of inputs that are not read yet; the page asks again while there are any. */
+  unread: number, ranks: Array<Rank>,
+  /** Ranks that are alike, those with the highest peak first. */
+  groups: Array<RankGroup>, unreadable: Array<UnreadableRank>,
+  /** How the highest rank differs; `null` if none stands out, or before all are read. */
   skew: RankSkew | null, };
 
 /** Asks for the ranks; it has no parameters. */
@@ -517,6 +553,13 @@ export type TimelineQuery = { run: number, by: TimelineBy, x: XAxis,
   /** Slices below 2^smallest bytes are merged. */
   smallest: number, };
 
+/** An input that cannot be read. */
+export type UnreadableRank = {
+  /** Number of the input. */
+  input: number, name: string,
+  /** Why. */
+  problem: string, };
+
 /** The outcome of a replay. */
 export type WhatIfAnswer = {
   /** What `oomph simulate --json` prints. */
@@ -546,6 +589,8 @@ export interface Questions {
   overview: { query: OverviewQuery; answer: Overview };
   /** The findings of `oomph report`. */
   findings: { query: FindingsQuery; answer: Findings };
+  /** One of many inputs, which the overview does not describe. */
+  input: { query: InputQuery; answer: Array<Run> };
   /** The runs as ranks of one job. */
   ranks: { query: RanksQuery; answer: Ranks };
   /** The dominator tree of `oomph holders`. */

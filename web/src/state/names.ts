@@ -1,5 +1,6 @@
 // Names of runs: their files, without the folders that all of them share.
 
+import { computed } from "@preact/signals";
 import type { Run } from "../protocol";
 import { fileName } from "./format";
 import { overview, runs } from "./store";
@@ -13,10 +14,16 @@ function sharedFolder(paths: string[]): number {
   return Math.max(0, length);
 }
 
+/** Paths of the inputs, and how many characters at their beginning are folders that all of them share. */
+const inputs = computed(() => {
+  const all = new Set(overview.value?.inputs);
+  return { all, shared: sharedFolder([...all]) };
+});
+
 /** The name of a file among the open ones. */
 export function shortName(path: string): string {
-  const all = new Set(overview.value?.runs.map((run) => run.name));
-  if (all.size > 1 && all.has(path)) return path.slice(sharedFolder([...all]));
+  const { all, shared } = inputs.value;
+  if (all.size > 1 && all.has(path)) return path.slice(shared);
   // A recording is named by its folder.
   const [folder, file] = path.split(/[\\/]/).slice(-2);
   return file?.startsWith("rank") ? `${folder}/${file}` : fileName(path);

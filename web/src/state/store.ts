@@ -13,9 +13,11 @@ export interface Span {
 }
 
 export const overview = signal<Overview | null>(null);
+/** Runs of inputs that the overview does not describe, and that someone has looked at (`state/inputs.ts`). */
+export const opened = signal<Run[]>([]);
 /** What-ifs that were replayed since the page was opened. */
 export const replayed = signal<Run[]>([]);
-export const runs = computed(() => [...(overview.value?.runs ?? []), ...replayed.value]);
+export const runs = computed(() => [...(overview.value?.runs ?? []), ...opened.value, ...replayed.value]);
 
 export const runId = signal(0);
 /** A second run to compare with, shown below the first on the same axes. */

@@ -1,7 +1,6 @@
 //! The dominator tree of an input.
 
 use crate::documents::{HolderTree, TypedJson};
-use crate::no_such_run;
 use crate::question::ExportPart;
 use crate::question::Question;
 use crate::{Problem, Viewer};
@@ -25,7 +24,7 @@ impl Question for HoldersQuery {
 
     fn exported(part: &ExportPart<'_>) -> Vec<HoldersQuery> {
         match *part {
-            ExportPart::Page { inputs, .. } => (0..inputs).map(|input| HoldersQuery { input }).collect(),
+            ExportPart::Page { inputs, .. } => inputs.iter().map(|&input| HoldersQuery { input }).collect(),
             _ => Vec::new(),
         }
     }
@@ -33,8 +32,7 @@ impl Question for HoldersQuery {
 
 impl Viewer<'_> {
     pub(crate) fn holders(&self, query: &HoldersQuery) -> Result<TypedJson<HolderTree>, Problem> {
-        let inputs = self.inputs();
-        let loaded = inputs.get(query.input).ok_or_else(no_such_run)?;
+        let loaded = self.inputs.get(query.input)?;
         self.commands.holders(loaded.input(), loaded.devices()).ok_or_else(|| Problem {
             what: "This input has no heap file.".to_owned(),
             hint: Some("Record them: `oomph run -o run train.py`.".to_owned()),

@@ -6,6 +6,7 @@ use crate::run::runs::LoadedInput;
 use crate::run::view::DeviceView;
 use crate::{Problem, Relation, Viewer};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Asks for the inputs; it has no parameters.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -17,7 +18,24 @@ impl Question for OverviewQuery {
     type Answer = Overview;
 
     fn answer(&self, viewer: &Viewer<'_>) -> Result<Overview, Problem> {
-        Ok(viewer.overview())
+        viewer.overview()
+    }
+}
+
+/// Asks for the runs of one input.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
+pub(crate) struct InputQuery {
+    /// Number of the input.
+    pub(crate) input: usize,
+}
+
+impl Question for InputQuery {
+    const NAME: &'static str = "input";
+    type Answer = Vec<RunOverview>;
+
+    fn answer(&self, viewer: &Viewer<'_>) -> Result<Vec<RunOverview>, Problem> {
+        Ok(RunOverview::all_of(&*viewer.inputs.get(self.input)?).collect())
     }
 }
 
@@ -27,11 +45,21 @@ impl Question for OverviewQuery {
 pub(crate) struct Overview {
     /// Version of oomph.
     version: &'static str,
+    /// The devices of all inputs; of the first alone if the others are read when someone looks at them.
     runs: Vec<RunOverview>,
+    /// Paths of all inputs. The first device of an input has the input's number.
+    inputs: Vec<String>,
     relation: RunRelation,
     /// What an exported page can answer; absent where a server answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) exported: Option<ExportedMoments>,
+}
+
+impl Overview {
+    /// Whether there are several runs.
+    pub(crate) fn has_ranks(&self) -> bool {
+        self.relation != RunRelation::One
+    }
 }
 
 /// How the runs belong together.
@@ -51,8 +79,8 @@ pub(crate) enum RunRelation {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[cfg_attr(test, derive(ts_rs::TS))]
 pub(crate) struct ExportedMoments {
-    /// For each run, the positions that have details.
-    pub(crate) moments: Vec<Vec<usize>>,
+    /// For each run by its number, the positions that have details.
+    pub(crate) moments: BTreeMap<usize, Vec<usize>>,
 }
 
 /// One device of one input, or a replayed what-if.
@@ -215,15 +243,31 @@ pub(crate) fn first_moment(view: &DeviceView<'_>) -> usize {
 }
 
 impl Viewer<'_> {
-    pub(crate) fn overview(&self) -> Overview {
-        let inputs = self.inputs();
-        let runs: Vec<RunOverview> = inputs.iter().flat_map(|loaded| RunOverview::all_of(loaded)).collect();
+    pub(crate) fn overview(&self) -> Result<Overview, Problem> {
+        let inputs = self.inputs.names();
+        let shown = if self.inputs.is_on_demand() { self.first..self.first + 1 } else { 0..inputs.len() };
+        let mut runs = Vec::new();
+        for input in shown {
+            runs.extend(RunOverview::all_of(&*self.inputs.get(input)?));
+        }
+        Ok(self.overview_of(runs))
+    }
+
+    /// The overview with these runs.
+    pub(crate) fn overview_of(&self, runs: Vec<RunOverview>) -> Overview {
+        let inputs = self.inputs.names();
         let relation = match self.relation {
-            _ if runs.len() < 2 => RunRelation::One,
+            _ if runs.len().max(inputs.len()) < 2 => RunRelation::One,
             Relation::Compared if inputs.len() > 1 => RunRelation::Compared,
             // Several devices of one input worked on one job.
             _ => RunRelation::Ranks,
         };
-        Overview { version: env!("CARGO_PKG_VERSION"), runs, relation, exported: None }
+        Overview {
+            version: env!("CARGO_PKG_VERSION"),
+            runs,
+            inputs: inputs.to_vec(),
+            relation,
+            exported: None,
+        }
     }
 }

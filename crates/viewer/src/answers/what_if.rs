@@ -56,9 +56,9 @@ impl Viewer<'_> {
         let input = RunInput { name, snapshot: replayed.snapshot, recording: Recording::default() };
         // Explaining the replay takes a while; other questions are answered meanwhile, so the lock is taken
         // twice.
-        let numbers = self.runs.write().unwrap_or_else(PoisonError::into_inner).number(&input);
+        let numbers = self.what_ifs.write().unwrap_or_else(PoisonError::into_inner).number(&input);
         let added = Arc::new(LoadedInput::new(input, true, numbers));
-        self.runs.write().unwrap_or_else(PoisonError::into_inner).add(added.clone());
+        self.what_ifs.write().unwrap_or_else(PoisonError::into_inner).add(added.clone());
         Ok(WhatIfAnswer {
             answer: replayed.report,
             notes: replayed.notes,

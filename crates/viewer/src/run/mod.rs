@@ -2,6 +2,7 @@
 
 pub(crate) mod changes;
 pub(crate) mod groups;
+pub(crate) mod inputs;
 pub(crate) mod live;
 pub(crate) mod runs;
 pub(crate) mod shapes;

@@ -1,4 +1,4 @@
-//! Inputs with their devices and findings, which borrow from the snapshots that they are kept with.
+//! An input with its devices and findings, which borrow from the snapshot that they are kept with; what-ifs.
 
 use super::view::{DeviceView, Indexes};
 use analysis::{Device, Diagnosis};
@@ -42,25 +42,48 @@ pub(crate) struct LoadedInput {
     explained: ExplainedDevices,
     indexes: Vec<Indexes>,
     is_what_if: bool,
-    numbers: RunNumbers,
+    ids: RunIds,
 }
 
-/// Numbers of an input and its devices.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct RunNumbers {
-    first_device: usize,
+/// Devices of one input that can have a number.
+const MAX_DEVICES: usize = 4096;
+
+/// Numbers of an input and its devices. Those of an input's devices depend on nothing but its own number: the
+/// others may not be read yet.
+#[derive(Clone, Copy)]
+pub(crate) struct RunIds {
     input: usize,
+    first_device: usize,
+    /// Distance between the numbers of two devices.
+    stride: usize,
+}
+
+impl RunIds {
+    /// Numbers of one of several inputs: its first device has the number of the input.
+    pub(crate) fn of_input(input: usize, inputs: usize) -> RunIds {
+        RunIds { input, first_device: input, stride: inputs }
+    }
+
+    /// Number of the input that has a device; `None` for a what-if's.
+    pub(crate) fn input_with(id: usize, inputs: usize) -> Option<usize> {
+        (id < inputs * MAX_DEVICES).then(|| id % inputs)
+    }
+
+    /// Number of one of the devices.
+    pub(super) fn device(self, device: usize) -> usize {
+        self.first_device + device * self.stride
+    }
 }
 
 impl LoadedInput {
-    pub(crate) fn new(input: RunInput, is_what_if: bool, numbers: RunNumbers) -> LoadedInput {
+    pub(crate) fn new(input: RunInput, is_what_if: bool, ids: RunIds) -> LoadedInput {
         let devices =
             InputDevices::new(input, |input| analysis::recorded_devices(&input.snapshot, &input.recording));
         let explained = ExplainedDevices::new(devices, |devices| {
             devices.borrow_dependent().iter().map(Diagnosis::new).collect()
         });
         let indexes = explained.borrow_dependent().iter().map(|_| Indexes::default()).collect();
-        LoadedInput { explained, indexes, is_what_if, numbers }
+        LoadedInput { explained, indexes, is_what_if, ids }
     }
 
     pub(crate) fn input(&self) -> &RunInput {
@@ -74,8 +97,8 @@ impl LoadedInput {
     pub(crate) fn views(&self) -> impl Iterator<Item = DeviceView<'_>> {
         let devices = self.explained.borrow_dependent().iter().zip(&self.indexes).enumerate();
         devices.map(|(device, (answer, indexes))| DeviceView {
-            id: self.numbers.first_device + device,
-            input: self.numbers.input,
+            id: self.ids.device(device),
+            input: self.ids.input,
             name: &self.input().name,
             is_what_if: self.is_what_if,
             model: &answer.model,
@@ -89,49 +112,40 @@ impl LoadedInput {
     }
 }
 
-/// The inputs, then the what-ifs.
-pub(crate) struct Runs {
+/// Replayed runs; the oldest is dropped first.
+pub(crate) struct WhatIfs {
     loaded: Vec<Arc<LoadedInput>>,
-    next: RunNumbers,
-    inputs: usize,
+    next: RunIds,
 }
 
-/// What-ifs that are kept; the oldest is dropped first.
+/// What-ifs that are kept.
 const MAX_WHAT_IFS: usize = 4;
 
-impl Runs {
-    pub(crate) fn new(inputs: Vec<RunInput>) -> Runs {
-        let mut runs = Runs { loaded: Vec::new(), next: RunNumbers::default(), inputs: inputs.len() };
-        for input in inputs {
-            let numbers = runs.number(&input);
-            runs.loaded.push(Arc::new(LoadedInput::new(input, false, numbers)));
-        }
-        runs
+impl WhatIfs {
+    /// No what-ifs yet, after this many inputs.
+    pub(crate) fn after(inputs: usize) -> WhatIfs {
+        let next = RunIds { input: inputs, first_device: inputs * MAX_DEVICES, stride: 1 };
+        WhatIfs { loaded: Vec::new(), next }
     }
 
-    /// Takes numbers for a new input and its devices.
-    pub(crate) fn number(&mut self, input: &RunInput) -> RunNumbers {
-        let numbers = self.next;
-        let devices = input.snapshot.devices().len();
-        self.next = RunNumbers { first_device: numbers.first_device + devices, input: numbers.input + 1 };
-        numbers
+    /// Takes numbers for a new what-if and its devices.
+    pub(crate) fn number(&mut self, input: &RunInput) -> RunIds {
+        let ids = self.next;
+        self.next.input += 1;
+        self.next.first_device += input.snapshot.devices().len();
+        ids
     }
 
     /// Adds a what-if.
     pub(crate) fn add(&mut self, what_if: Arc<LoadedInput>) {
-        if self.loaded.len() - self.inputs >= MAX_WHAT_IFS {
-            self.loaded.remove(self.inputs);
+        if self.loaded.len() >= MAX_WHAT_IFS {
+            self.loaded.remove(0);
         }
         self.loaded.push(what_if);
     }
 
-    /// The inputs, without what-ifs.
-    pub(crate) fn inputs(&self) -> Vec<Arc<LoadedInput>> {
-        self.loaded[..self.inputs].to_vec()
-    }
-
-    /// Returns the input or what-if that a device belongs to.
+    /// Returns the what-if that a device belongs to.
     pub(crate) fn with(&self, id: usize) -> Option<Arc<LoadedInput>> {
-        self.loaded.iter().find(|loaded| loaded.views().any(|view| view.id == id)).cloned()
+        self.loaded.iter().find(|loaded| loaded.view(id).is_some()).cloned()
     }
 }

@@ -8,7 +8,7 @@ use analysis::words::printable;
 use analysis::{Device, Finding, RunModel, not_found};
 use anyhow::Context;
 use documents::ReportedFinding;
-use inputs::Input;
+use inputs::{Input, ProgressReporter};
 use serde_json::json;
 use serve::Token;
 use source::linted::LintCache;
@@ -17,19 +17,20 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use viewer::documents::{FindingDocument, HolderTree, TypedJson};
-use viewer::{Commands, Problem, Relation, Replayed, Server, Viewer, WhatIf};
+use viewer::{Commands, Problem, Relation, Replayed, RunInput, Server, Viewer, WhatIf};
 use whatif::WhatIfOptions;
 
 pub(crate) fn run(args: &ViewArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     // A taken port is reported before minutes of reading.
     let server = args.html.is_none().then(|| listen(args.port)).transpose()?;
     let files = inputs::expand(&args.inputs)?;
-    let mut inputs = Vec::new();
-    for file in &files {
-        let Input { name, snapshot, recording, .. } = inputs::load(file, &TALK)?;
-        inputs.push(viewer::RunInput { name, snapshot, recording });
-    }
-    let viewer = Viewer::new(inputs, relation(&files), &PageCommands);
+    let viewer = match relation(&files) {
+        Relation::Ranks if files.len() > 1 => ranks(files)?,
+        relation => {
+            let inputs = files.iter().map(|file| read(file, &TALK)).collect::<Result<_, _>>()?;
+            Viewer::new(inputs, relation, &PageCommands)
+        }
+    };
     match (&args.html, server) {
         (Some(path), _) => write(&viewer, path, args.max_size, terminal)?,
         (None, Some(server)) => {
@@ -39,6 +40,36 @@ pub(crate) fn run(args: &ViewArgs, terminal: &mut Terminal) -> anyhow::Result<Ex
         (None, None) => {}
     }
     Ok(0)
+}
+
+fn read(file: &Path, progress: &ProgressReporter) -> anyhow::Result<RunInput> {
+    let Input { name, snapshot, recording, .. } = inputs::load(file, progress)?;
+    Ok(RunInput { name, snapshot, recording })
+}
+
+/// The page of many ranks: only the first is read before it opens. Those that cannot be read are shown as
+/// such; if none can be, that is an error.
+fn ranks(files: Vec<PathBuf>) -> anyhow::Result<Viewer<'static>> {
+    let mut failure = None;
+    for (number, file) in files.iter().enumerate() {
+        match read(file, &TALK) {
+            Ok(input) => {
+                let names = files.iter().map(|file| file.to_string_lossy().into_owned()).collect();
+                let reader =
+                    move |number: usize| read(&files[number], &ProgressReporter::SILENT).map_err(problem);
+                return Ok(Viewer::of_ranks(names, (number, input), Box::new(reader), &PageCommands));
+            }
+            Err(error) => failure = failure.or(Some(error)),
+        }
+    }
+    Err(failure.unwrap_or_else(|| anyhow::anyhow!("there are no inputs")))
+}
+
+/// An error of another command, for the page.
+fn problem(error: anyhow::Error) -> Problem {
+    let failure = Failure::from(error);
+    let cause = failure.cause().map(|cause| format!(": {cause}")).unwrap_or_default();
+    Problem { what: format!("{failure}{cause}"), hint: failure.hint().map(str::to_owned) }
 }
 
 /// Files whose names differ in numbers only are ranks.
@@ -177,15 +208,11 @@ impl Commands for PageCommands {
         let notes = RefCell::new(Vec::new());
         let say = |line: &str| notes.borrow_mut().push(printable(line).into_owned());
         let replayed = simulate::replayed("this run", device, &question, &say);
-        let (report, snapshot) = replayed.map_err(|error| {
-            let failure = Failure::from(error);
-            let cause = failure.cause().map(|cause| format!(": {cause}")).unwrap_or_default();
-            Problem { what: format!("{failure}{cause}"), hint: failure.hint().map(str::to_owned) }
-        })?;
+        let (report, snapshot) = replayed.map_err(problem)?;
         Ok(Replayed { report: TypedJson::new(report), notes: notes.into_inner(), snapshot })
     }
 
-    fn holders(&self, input: &viewer::RunInput, devices: &[Device<'_>]) -> Option<TypedJson<HolderTree>> {
+    fn holders(&self, input: &RunInput, devices: &[Device<'_>]) -> Option<TypedJson<HolderTree>> {
         holders::for_page(&input.name, &input.recording, devices).map(TypedJson::new)
     }
 }
