@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from oomph.answers import Device as Device
     from oomph.answers import Difference as Difference
     from oomph.answers import Finding as Finding
+    from oomph.answers import Fleet as Fleet
     from oomph.answers import Group as Group
     from oomph.answers import Holders as Holders
     from oomph.answers import Level as Level
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from oomph.answers import Simulation as Simulation
     from oomph.answers import Site as Site
     from oomph.answers import Verification as Verification
+    from oomph.fleet import fleet as fleet
     from oomph.holders import holders as holders
     from oomph.leaks import check_leaks as check_leaks
     from oomph.prediction import predict as predict
@@ -47,6 +49,7 @@ _HOMES = {
         "Device",
         "Difference",
         "Finding",
+        "Fleet",
         "Group",
         "Holders",
         "Level",
@@ -58,6 +61,7 @@ _HOMES = {
         "Site",
         "Verification",
     ],
+    "oomph.fleet": ["fleet"],
     "oomph.holders": ["holders"],
     "oomph.leaks": ["check_leaks"],
     "oomph.prediction": ["predict"],

@@ -247,6 +247,41 @@ class Check(Answer):
         return tuple(message for device in self.json["devices"] for message in device["broken"])
 
 
+class Fleet(Answer):
+    """`oomph fleet`: what the ranks of a job say together."""
+
+    @property
+    def dimensions(self) -> tuple[Json, ...]:
+        """Dimensions that explain the peaks, the most important first: `name`, `explained`, `values`."""
+        return tuple(self.json["dimensions"])
+
+    @property
+    def deviations(self) -> tuple[Json, ...]:
+        """Ranks and nodes that are out of line with ranks at the same coordinates."""
+        return tuple(self.json["deviations"])
+
+    @property
+    def failure(self) -> Json | None:
+        """Who ran out of memory, in order of time."""
+        found: Json | None = self.json["failure"]
+        return found
+
+    @property
+    def findings(self) -> tuple[Json, ...]:
+        """Findings, each with the ranks that have it."""
+        return tuple(self.json["findings"])
+
+    @property
+    def broken(self) -> tuple[Json, ...]:
+        """Files that cannot be read."""
+        return tuple(self.json["broken"])
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Ranks that have no file."""
+        return tuple(self.json["missing"])
+
+
 class Prediction:
     """`oomph predict`: what a program needs on a card. Sizes are bytes."""
 
