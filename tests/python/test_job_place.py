@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from conftest import FORKING_PYTHON, MODEL
+from conftest import FORKING_PYTHON, MODEL, OOMPH
 
 RANKS = 4
 
@@ -73,6 +73,10 @@ def test_each_rank_notes_its_place_in_the_device_mesh(run):
     assert [(job["rank"], job["local_rank"], job["world_size"]) for job in found] == [(r, r % 2, 4) for r in range(RANKS)]
     assert {job["id"] for job in found} == {"job-7"}
     assert {job["node"] for job in found} == {recorded.json(0)["host"]}
+    done = subprocess.run([OOMPH, "fleet", "--json", recorded.folder], capture_output=True, text=True, check=True)
+    fleet = json.loads(done.stdout)
+    assert (fleet["jobs"], fleet["read"]) == (["job-7"], RANKS)
+    assert {"pp", "tp"} <= set(fleet["differs_in"])
 
 
 def test_megatrons_ranks_and_described_groups_are_dimensions(run):

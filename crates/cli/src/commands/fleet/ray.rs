@@ -33,8 +33,9 @@ pub(super) fn read(inputs: &[String], host: &Host) -> anyhow::Result<Vec<RankRec
             return Err(Failure::new("Ray is not installed", Some(cause), Some(install)).into());
         }
         _ => {
+            // The driver has said why.
             let cause = format!("its driver ended with {status}");
-            return Err(Failure::new("the ranks could not be read on Ray", Some(cause), Some(install)).into());
+            return Err(Failure::new("the ranks could not be read on Ray", Some(cause), None).into());
         }
     }
     summaries(folder.path())
