@@ -151,7 +151,7 @@ struct JobReport<'a> {
     /// Number of ranks.
     world_size: u32,
     /// Dimensions in which the ranks are laid out, by the program's device meshes and process groups.
-    dimensions: Vec<DimensionReport<'a>>,
+    dimensions: Vec<LayoutDimension<'a>>,
     /// Ranks that ran.
     ranks: Vec<RanRank<'a>>,
     /// What makes one rank need more than another; absent if they need the same.
@@ -161,7 +161,7 @@ struct JobReport<'a> {
 
 /// A dimension in which ranks are laid out.
 #[derive(Serialize, JsonSchema)]
-struct DimensionReport<'a> {
+struct LayoutDimension<'a> {
     /// Name in the program.
     name: &'a str,
     /// Number of positions.
@@ -383,7 +383,7 @@ fn job(job: &PredictedJob) -> JobReport<'_> {
         dimensions: layout
             .dimensions
             .iter()
-            .map(|of| DimensionReport { name: &of.name, size: of.size, pipeline: of.is_pipeline })
+            .map(|of| LayoutDimension { name: &of.name, size: of.size, pipeline: of.is_pipeline })
             .collect(),
         ranks: ranks
             .iter()
