@@ -99,6 +99,20 @@ def test_only_a_program_that_ran_to_its_end_is_exact(predict: Predict) -> None:
         assert answer[f"{peak}_range"] == [answer[peak], answer[peak]]
 
 
+def test_an_out_of_memory_error_that_a_library_raises_another_from(predict: Predict) -> None:
+    found = predict.answer(
+        """
+        import torch
+        try:
+            torch.empty(200 << 30, dtype=torch.uint8, device="cuda")
+        except torch.OutOfMemoryError as error:
+            raise RuntimeError("stage 3 failed") from error
+        """,
+        "--once",
+    )
+    assert found["verdict"] == "does_not_fit" and found["exception"].startswith("OutOfMemoryError")
+
+
 def test_a_program_that_does_not_fit_says_what_it_needs(predict: Predict) -> None:
     program = LOOP.replace("64, 512", "2_000_000, 512")
     small = predict.answer(program, "--steps", "2", gpu="t4")

@@ -9,6 +9,7 @@ import sys
 from ..interpreter.descriptors import identity
 
 _STDOUT, _STDERR = 1, 2
+_MAX_CAUSES = 16
 _AT_START = identity(_STDERR)
 
 
@@ -41,3 +42,13 @@ def words(error: BaseException) -> str:
     except Exception:
         text = type(error).__name__
     return text.encode("utf-8", "replace").decode()
+
+
+def out_of_memory_behind(error: BaseException) -> BaseException | None:
+    """The `OutOfMemoryError` that an exception was raised from: libraries say in which of their steps it happened."""
+    cause: BaseException | None = error
+    for _ in range(_MAX_CAUSES):
+        if cause is None or type(cause).__name__ == "OutOfMemoryError":
+            return cause
+        cause = cause.__cause__
+    return None

@@ -32,7 +32,7 @@ from .history import EVENTS_PER_ALLOCATION, History
 from .job_place import JobPlace
 from .labels import Labels
 from .live import Live
-from .messages import say, words
+from .messages import out_of_memory_behind, say, words
 from .module_tracker import ModuleTracker, tensors_in
 from .names import Names
 from .nvml import Nvml
@@ -278,7 +278,7 @@ class Recorder:
     def say_failure(self, error: BaseException) -> None:
         # A program that leaves by `sys.exit()` has not failed.
         if not isinstance(error, SystemExit) or error.code not in (None, 0):
-            self.exception = words(error)
+            self.exception = words(out_of_memory_behind(error) or error)
 
     def end_now(self, ended: str) -> None:
         """Ends the program at the end of a step, as if it had come to its end."""
