@@ -4,7 +4,9 @@
 //! calls in a file, and compares the log with those of the others whenever it waits. If the calls are the
 //! same, but every process of the run waits for a message and none has arrived for a while, none will.
 
-use std::cell::RefCell;
+use super::communicator::RENDEZVOUS_VARIABLE;
+use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -13,6 +15,9 @@ use std::time::Duration;
 
 /// How long every process has to wait before the run counts as deadlocked.
 const DEADLOCK_AFTER: Duration = Duration::from_secs(5);
+
+/// File with the number of ranks that run, from oomph's Python part.
+const PROCESSES_FILE: &str = "processes";
 
 /// Processes that are named in a message.
 const MAX_SHOWN: usize = 4;
@@ -37,7 +42,7 @@ struct LoggedCalls {
     file: Option<File>,
     own: Vec<String>,
     /// How far the logs of other ranks have been compared: calls, and bytes of the file.
-    compared: std::collections::BTreeMap<usize, (usize, u64)>,
+    compared: BTreeMap<usize, (usize, u64)>,
 }
 
 impl CallLog {
@@ -100,53 +105,56 @@ impl CallLog {
 
 /// What the processes of a run wait for.
 pub(super) struct Agreement {
-    /// Folder of all communicators.
-    root: PathBuf,
-    is_waiting: RefCell<bool>,
+    /// Folder that the processes of the run share, if they were started as one.
+    shared: Option<PathBuf>,
+    is_waiting: Cell<bool>,
 }
 
 impl Agreement {
-    pub(super) fn new(directory: &Path) -> Agreement {
-        let root = directory.parent().unwrap_or(directory).to_owned();
-        Agreement { root, is_waiting: RefCell::new(false) }
+    pub(super) fn new() -> Agreement {
+        let shared = std::env::var_os(RENDEZVOUS_VARIABLE).map(PathBuf::from);
+        Agreement { shared, is_waiting: Cell::new(false) }
     }
 
     /// Registers this process: the others are deadlocked only if it waits as well.
-    pub(super) fn join(directory: &Path) {
-        let root = directory.parent().unwrap_or(directory);
-        let _ = fs::write(root.join(format!("process-{}", std::process::id())), []);
+    pub(super) fn join(&self) {
+        if let Some(shared) = &self.shared {
+            let _ = fs::write(shared.join(format!("process-{}", std::process::id())), []);
+        }
     }
 
-    fn waiting_file(&self, process: &str) -> PathBuf {
-        self.root.join(format!("waiting-{process}"))
-    }
-
-    pub(super) fn stop_waiting(&mut self) {
-        if self.is_waiting.replace(false) {
-            let _ = fs::remove_file(self.waiting_file(&std::process::id().to_string()));
+    pub(super) fn stop_waiting(&self) {
+        if let Some(shared) = &self.shared
+            && self.is_waiting.replace(false)
+        {
+            let _ = fs::remove_file(waiting_file(shared, &std::process::id().to_string()));
         }
     }
 
     /// Returns who waits for what if all processes of the run have been waiting for a while.
     pub(super) fn deadlock(&self, idle: Duration, waits_for: impl Fn() -> String) -> Option<String> {
-        if idle < DEADLOCK_AFTER {
-            return None;
-        }
+        let shared = self.shared.as_ref().filter(|_| idle >= DEADLOCK_AFTER)?;
         if !self.is_waiting.replace(true) {
             let text = format!("{} waits in {}", own_name(), waits_for());
-            let _ = fs::write(self.waiting_file(&std::process::id().to_string()), text);
+            let _ = fs::write(waiting_file(shared, &std::process::id().to_string()), text);
             return None;
         }
-        let names: Vec<String> = fs::read_dir(&self.root)
+        // A process that is still starting does not wait. Without a launcher of ours, nobody knows how many
+        // there are.
+        let processes: usize = fs::read_to_string(shared.join(PROCESSES_FILE)).ok()?.trim().parse().ok()?;
+        let names: Vec<String> = fs::read_dir(shared)
             .ok()?
             .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
             .collect();
-        let mut processes =
-            names.iter().filter_map(|name| name.strip_prefix("process-")).filter(|process| is_alive(process));
-        let waiting: Vec<String> = processes
-            .by_ref()
-            .map(|process| fs::read_to_string(self.waiting_file(process)).ok())
+        let waiting: Vec<String> = names
+            .iter()
+            .filter_map(|name| name.strip_prefix("process-"))
+            .filter(|process| is_alive(process))
+            .map(|process| fs::read_to_string(waiting_file(shared, process)).ok())
             .collect::<Option<Vec<String>>>()?;
+        if waiting.len() < processes {
+            return None;
+        }
         let more = waiting.len().saturating_sub(MAX_SHOWN);
         let mut shown: Vec<String> = waiting.into_iter().take(MAX_SHOWN).collect();
         if more > 0 {
@@ -160,6 +168,11 @@ impl Drop for Agreement {
     fn drop(&mut self) {
         self.stop_waiting();
     }
+}
+
+/// File in which a process says what it waits for.
+fn waiting_file(shared: &Path, process: &str) -> PathBuf {
+    shared.join(format!("waiting-{process}"))
 }
 
 fn is_alive(process: &str) -> bool {

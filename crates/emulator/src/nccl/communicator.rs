@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 /// Environment variable with the directory in which the processes of a run meet.
-const RENDEZVOUS_VARIABLE: &str = "OOMPH_EMULATOR_RENDEZVOUS";
+pub(super) const RENDEZVOUS_VARIABLE: &str = "OOMPH_EMULATOR_RENDEZVOUS";
 
 pub(super) struct Communicator {
     pub(super) exchange: Exchange,

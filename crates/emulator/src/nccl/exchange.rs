@@ -110,7 +110,7 @@ impl Exchange {
         fs::create_dir_all(&directory)?;
         let stand_ins = StandIns::read(&directory, rank, size);
         let calls = CallLog::new(&directory, rank);
-        Agreement::join(&directory);
+        Agreement::new().join();
         let counts = RoundCounts { sent: vec![0; size], received: vec![0; size], ..RoundCounts::default() };
         Ok(Exchange {
             directory,
@@ -251,7 +251,7 @@ impl Exchange {
         let mut last_progress = Instant::now();
         let mut last_check = Instant::now();
         let mut pause = MIN_POLL_INTERVAL;
-        let mut agreement = Agreement::new(&self.directory);
+        let agreement = Agreement::new();
         loop {
             if self.read_arrived(senders, &mut messages)? {
                 (last_progress, pause) = (Instant::now(), MIN_POLL_INTERVAL);
