@@ -77,8 +77,8 @@ pub(super) fn deviations(groups: &[Vec<usize>], ranks: &[FleetRank<'_>]) -> Vec<
     let mut found = Vec::new();
     for metric in DeviationMetric::ALL {
         let mut out: Vec<OutOfLine> = Vec::new();
-        for group in merged(groups) {
-            out.extend(out_of_line(&group, ranks, metric).into_iter().filter(|out| !is_named[out.rank]));
+        for group in groups {
+            out.extend(out_of_line(group, ranks, metric).into_iter().filter(|out| !is_named[out.rank]));
         }
         for rank in &out {
             is_named[rank.rank] = true;
@@ -88,17 +88,6 @@ pub(super) fn deviations(groups: &[Vec<usize>], ranks: &[FleetRank<'_>]) -> Vec<
     let key = |found: &Deviation| (found.metric, std::cmp::Reverse(found.difference.bytes.unsigned_abs()));
     found.sort_by(|a, b| key(a).cmp(&key(b)).then_with(|| a.ranks.cmp(&b.ranks)));
     found
-}
-
-/// Groups with enough ranks to compare; smaller ones are compared with each other.
-fn merged(groups: &[Vec<usize>]) -> Vec<Vec<usize>> {
-    let (mut large, small): (Vec<_>, Vec<_>) =
-        groups.iter().cloned().partition(|group| group.len() >= MIN_PEERS);
-    // With coordinates that differ in memory, a few single ranks are no yardstick.
-    if large.is_empty() && groups.len() == 1 {
-        large.extend(small);
-    }
-    large
 }
 
 fn out_of_line(group: &[usize], ranks: &[FleetRank<'_>], metric: DeviationMetric) -> Vec<OutOfLine> {

@@ -145,14 +145,14 @@ fn program_at(command: &[OsString]) -> usize {
 
 /// Processes that a command of `mpirun` or `srun` asks for.
 fn processes(command: &[OsString]) -> Option<u32> {
-    const NAMES: [&str; 5] = ["-n", "-np", "--np", "--ntasks", "-c"];
+    const NAMES: [&str; 4] = ["-n", "-np", "--np", "--ntasks"];
     let words: Vec<String> =
         command[..program_at(command)].iter().map(|word| word.to_string_lossy().into_owned()).collect();
     words.iter().enumerate().find_map(|(index, word)| {
-        if NAMES[..4].contains(&word.as_str()) {
+        if NAMES.contains(&word.as_str()) {
             return words.get(index + 1)?.parse().ok();
         }
-        NAMES[..4].iter().find_map(|name| word.strip_prefix(name)?.trim_start_matches('=').parse().ok())
+        NAMES.iter().find_map(|name| word.strip_prefix(name)?.trim_start_matches('=').parse().ok())
     })
 }
 
