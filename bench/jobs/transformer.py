@@ -14,7 +14,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.nn import functional
 
 arguments = argparse.ArgumentParser()
-arguments.add_argument("--parallel", default="fsdp2", help="ddp, fsdp1, fsdp2, hsdp, tp, sp, pp, cp, ep, zero1")
+arguments.add_argument("--parallel", default="fsdp2", help="ddp, fsdp1, fsdp2, hsdp, tp, sp, pp, cp, ep, zero1, deepspeed")
 arguments.add_argument("--tp", type=int, default=2)
 arguments.add_argument("--pp", type=int, default=2)
 arguments.add_argument("--schedule", default="1f1b", help="1f1b, gpipe, interleaved, zero-bubble")
@@ -27,6 +27,10 @@ arguments.add_argument("--tokens", type=int, default=512)
 arguments.add_argument("--batch", type=int, default=4)
 arguments.add_argument("--steps", type=int, default=4)
 arguments.add_argument("--dtype", default="bfloat16")
+arguments.add_argument("--zero", type=int, default=3, help="stage of DeepSpeed's ZeRO")
+arguments.add_argument("--offload", action="store_true", help="DeepSpeed keeps optimizer state on the host")
+arguments.add_argument("--save", metavar="DIR", help="write and read a checkpoint with torch.distributed.checkpoint at the end")
+arguments.add_argument("--local_rank", type=int, default=0, help="set by DeepSpeed's launcher")
 arguments.add_argument("--checkpoint", action="store_true", help="activation checkpointing of each layer")
 arguments.add_argument("--fake", action="store_true", help="other ranks are answered by PyTorch's fake process group")
 args = arguments.parse_args()
@@ -185,7 +189,21 @@ def train_pipeline(mesh):
         if "fsdp2" in kinds:
             part = sharded(part, mesh["dp"])
         parts.append((index, made(part)))
-    built = [PipelineStage(part, index, total, device, group=group) for index, part in parts]
+    shape = (1, args.tokens)
+    hidden = torch.empty(*shape, args.dim, dtype=dtype, device="meta")
+
+    def example(index, kind):
+        """What stage `index` takes or returns, for one microbatch: without it, stages send each other their shapes."""
+        if kind == "input":
+            return torch.empty(shape, dtype=torch.long, device="meta") if index == 0 else hidden
+        return hidden if index < total - 1 else torch.empty(*shape, args.vocabulary, dtype=dtype, device="meta")
+
+    built = [
+        PipelineStage(
+            part, index, total, device, group=group, input_args=example(index, "input"), output_args=example(index, "output")
+        )
+        for index, part in parts
+    ]
     schedules = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe, "interleaved": ScheduleInterleaved1F1B}
     kind = schedules.get(args.schedule, ScheduleInterleavedZeroBubble)
     schedule = kind(built[0] if chunks == 1 else built, args.batch, loss_fn=loss_of)
@@ -203,6 +221,30 @@ def train_pipeline(mesh):
             schedule.step()
         optimizer.step()
         optimizer.zero_grad()
+
+
+def train_deepspeed(mesh):
+    import deepspeed
+
+    config = {
+        "train_micro_batch_size_per_gpu": args.batch,
+        "bf16": {"enabled": dtype == torch.bfloat16},
+        "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "torch_adam": True}},
+        "zero_optimization": {"stage": args.zero, "offload_optimizer": {"device": "cpu"} if args.offload else None},
+        "zero_force_ds_cpu_optimizer": False,
+    }
+    if args.zero == 3:
+        with deepspeed.zero.Init(config_dict_or_path=config, dtype=dtype):
+            model = Model()
+    else:
+        with torch.device("meta"):
+            model = Model().to(dtype)
+        model = made(model)
+    engine, _, _, _ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
+    for _ in range(args.steps):
+        tokens = torch.randint(args.vocabulary, (args.batch, args.tokens), device=device)
+        engine.backward(loss_of(engine(tokens), tokens))
+        engine.step()
 
 
 def train(mesh):
@@ -243,6 +285,18 @@ def train(mesh):
             loss_of(model(tokens), tokens).backward()
         optimizer.step()
         optimizer.zero_grad()
+    if args.save:
+        checkpoint(model, optimizer)
+
+
+def checkpoint(model, optimizer):
+    from torch.distributed import checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+
+    parts = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer), strict=True))
+    dcp.save(parts, checkpoint_id=args.save)
+    dcp.load(parts, checkpoint_id=args.save)
+    set_state_dict(model, optimizer, model_state_dict=parts["model"], optim_state_dict=parts["optimizer"])
 
 
 def mesh_of():
@@ -263,7 +317,7 @@ if args.fake:
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)
 else:
     dist.init_process_group("nccl")
-(train_pipeline if "pp" in kinds else train)(mesh_of())
+{"pp": train_pipeline, "deepspeed": train_deepspeed}.get(kinds[0], train)(mesh_of())
 torch.cuda.synchronize()
 print(f"rank {rank}: {torch.cuda.max_memory_allocated()} allocated, {torch.cuda.max_memory_reserved()} reserved")
 dist.destroy_process_group()

@@ -5,6 +5,7 @@ import json
 import pathlib
 import re
 import shutil
+import stat
 import subprocess
 import sys
 
@@ -108,10 +109,13 @@ def test_summaries_give_the_same_answer_as_snapshots(job: pathlib.Path, tmp_path
     expected = oomph("fleet", "--json", job).stdout
     copy = tmp_path / "job"
     shutil.copytree(job, copy)
+    for path in copy.glob("*.pickle"):
+        path.chmod(0o640)
     done = oomph("summarize", copy, code=2)
     truth = simulated.loaded_truth(job)
     assert done.stderr.count("not summarized") == len(truth.broken)
     summaries = sorted(copy.glob("*.summary.arrow"))
+    assert {stat.S_IMODE(path.stat().st_mode) for path in summaries} == {0o640}
     assert len(summaries) == RANKS - len(truth.broken) - len(truth.missing)
     assert max(path.stat().st_size for path in summaries) < 100_000
     with pyarrow.ipc.open_file(summaries[0]) as file:

@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from conftest import FORKING_PYTHON, Predict
+from conftest import FORKING_PYTHON, ROOT, Predict
 from schemas import parsed
 
 BEGIN = """
@@ -126,8 +126,29 @@ dist.all_gather(gathered, total, group=mesh["dp"].get_group())
     peaks = [
         {of["rank"]: (of["peak_allocated"], of["peak_reserved"]) for of in one["devices"] if of["requests"]} for one in found
     ]
-    assert sorted(peaks[0]) == [1] and sorted(peaks[1]) == [0, 1, 2, 3]
+    assert sorted(peaks[0]) == [0, 1] and sorted(peaks[1]) == [0, 1, 2, 3]
     assert peaks[0][1] == peaks[1][1]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "rank", "arguments", "allocated", "reserved"),
+    [
+        (2, 1, ["--parallel", "tp"], 478_404_608, 522_190_848),
+        (2, 1, ["--parallel", "fsdp2", "--save", "saved"], 566_603_264, 738_197_504),
+    ],
+    ids=["tensor parallel", "checkpoint"],
+)
+def test_ranks_need_what_they_needed_on_an_h200(
+    predict: Predict, ranks: int, rank: int, arguments: list[str], allocated: int, reserved: int
+) -> None:
+    """`bench/jobs/compare.py` has more of them, and how they were measured."""
+    options = ("--gpu", "h200", "--gpus", str(ranks), "--ranks", str(rank), "--once", "--json", "--steps", "all")
+    launch = ["-m", "torch.distributed.run", f"--nproc-per-node={ranks}", str(ROOT / "bench/jobs/transformer.py"), *arguments]
+    done = predict.run(
+        "predict", *options, "--python", FORKING_PYTHON.emulated, *launch, env={"PYTHON_EXEC": FORKING_PYTHON.emulated}
+    )
+    found = {of["rank"]: of for of in answer(done)["devices"] if of["requests"]}
+    assert (found[rank]["peak_allocated"], found[rank]["peak_reserved"]) == (allocated, reserved)
 
 
 def test_the_stage_with_the_head_is_named(predict: Predict) -> None:
@@ -225,7 +246,7 @@ def test_a_program_that_spawns_its_ranks(predict: Predict) -> None:
     options = ("--gpu", "h100", "--gpus", "4", "--ranks", "1,3", "--once", "--json", "--steps", "all")
     done = predict.run("predict", *options, "--python", FORKING_PYTHON.emulated, "train.py")
     found = answer(done)
-    assert [of["rank"] for of in found["job"]["ranks"]] == [1, 3], json.dumps(found["job"])
+    assert [of["rank"] for of in found["job"]["ranks"]] == [0, 1, 3], json.dumps(found["job"])
 
 
 def test_ranks_that_do_not_exist_are_an_error(predict: Predict) -> None:

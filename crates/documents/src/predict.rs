@@ -135,7 +135,7 @@ struct DeviceFigures {
     peak_reserved: u64,
     /// Bytes of the CUDA context and libraries.
     context: u64,
-    /// Bytes of these that NCCL's buffers take, from its documented defaults.
+    /// Bytes of these that NCCL takes for its code, communicators and connections, as an estimate.
     nccl: u64,
     /// Number of allocations.
     requests: u64,

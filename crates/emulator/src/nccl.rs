@@ -104,6 +104,12 @@ impl CollectiveCall {
             rank: communicator.rank,
             size: communicator.size,
         };
+        match kind {
+            CollectiveKind::AllToAll => {
+                (0..communicator.size).for_each(|peer| communicator.buffers.connect(peer));
+            }
+            _ => communicator.buffers.connect_all(),
+        }
         communicator.exchange.log_call(&collective.shape(self.name));
         // A captured call runs when the graph is replayed, and replays do nothing.
         if collective.is_large() || graphs::capture_of(self.stream).is_some() {
@@ -188,7 +194,7 @@ unsafe extern "C" fn ncclSend(
     let Some((communicator, peer, bytes)) = message_arguments(handle, peer, count, datatype) else {
         return INVALID_ARGUMENT;
     };
-    communicator.note_peer(peer);
+    communicator.connect(peer);
     if bytes as u64 > MAX_KEPT_COPY_BYTES || graphs::capture_of(stream).is_some() {
         return SUCCESS;
     }
@@ -210,7 +216,7 @@ unsafe extern "C" fn ncclRecv(
     let Some((communicator, from, bytes)) = message_arguments(handle, peer, count, datatype) else {
         return INVALID_ARGUMENT;
     };
-    communicator.note_peer(from);
+    communicator.connect(from);
     if bytes as u64 > MAX_KEPT_COPY_BYTES || graphs::capture_of(stream).is_some() {
         values::forget(to, bytes as u64);
         return SUCCESS;

@@ -172,7 +172,7 @@ pub enum ProgramOutput {
     Inherited,
     /// To standard error: standard output is for oomph's own result.
     Stderr,
-    /// To a file; [`CompletedRun::last_output`] has the last lines.
+    /// To a file; [`CompletedRun::last_message`] has the last of it.
     Captured,
 }
 
@@ -242,8 +242,8 @@ pub struct CompletedRun {
     pub problems: Vec<String>,
     /// Why the folder for the recordings cannot be written to, if it cannot.
     pub unwritable: Option<String>,
-    /// Last lines of the program's output, if it was captured.
-    pub last_output: String,
+    /// The exception that ended the program, or the last line that it printed, if its output was captured.
+    pub last_message: Option<String>,
 }
 
 impl CompletedRun {
@@ -326,7 +326,7 @@ pub fn run(job: &Job, folder: &RunFolder) -> anyhow::Result<CompletedRun> {
     };
     drop(lifeline);
     notice.update(&folder.notes());
-    let last_output = std::fs::read(&captured).map(|bytes| tail(&bytes)).unwrap_or_default();
+    let last_message = std::fs::read(&captured).ok().and_then(|output| last_message(&output));
     let ranks = ranks(folder.output())?;
     Ok(CompletedRun {
         status,
@@ -334,7 +334,7 @@ pub fn run(job: &Job, folder: &RunFolder) -> anyhow::Result<CompletedRun> {
         problems: notes::problems(&folder.problems()),
         unwritable: if ranks.is_empty() { folder.write_problem() } else { None },
         ranks,
-        last_output,
+        last_message,
     })
 }
 
@@ -486,10 +486,42 @@ fn ranks(output: &Path) -> anyhow::Result<Vec<RankRecording>> {
     numbers.into_iter().map(read).collect()
 }
 
-/// Returns the last lines of a program's output.
-fn tail(bytes: &[u8]) -> String {
-    const MAX_LINES: usize = 12;
-    let text = String::from_utf8_lossy(bytes);
-    let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(MAX_LINES)..].join("\n")
+/// Returns the exception that ended a program, or the last line that it printed.
+fn last_message(output: &[u8]) -> Option<String> {
+    const BEGIN: &str = "Traceback (most recent call last)";
+    // A launcher that raises one of its own only says that a process has failed.
+    const OF_LAUNCHER: &str = "ChildFailedError";
+    let text = String::from_utf8_lossy(output);
+    // PyTorch puts the rank before each line of a traceback.
+    let lines: Vec<&str> = text
+        .lines()
+        .map(|line| match line.strip_prefix("[rank").and_then(|rest| rest.split_once("]: ")) {
+            Some((_, rest)) => rest,
+            None => line,
+        })
+        .filter(|line| !line.trim().is_empty())
+        .collect();
+    let exception = |(index, _)| lines[index + 1..].iter().find(|line| !line.starts_with(' '));
+    let tracebacks = lines.iter().enumerate().rev().filter(|(_, line)| line.starts_with(BEGIN));
+    tracebacks
+        .filter_map(exception)
+        .find(|line| !line.contains(OF_LAUNCHER))
+        .or(lines.last())
+        .map(|line| (*line).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::last_message;
+
+    #[test]
+    fn a_program_ended_with_its_exception_whatever_is_printed_after_it() {
+        let output = b"loading\n[rank0]: Traceback (most recent call last):\n[rank0]:   File \"a.py\", line 1\n\
+            [rank0]: ModuleNotFoundError: No module named 'x'\n[rank0]:[W1118] Warning: not destroyed\n\
+            Traceback (most recent call last):\n  File \"run.py\"\n\
+            torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n=====\n";
+        assert_eq!(last_message(output).as_deref(), Some("ModuleNotFoundError: No module named 'x'"));
+        assert_eq!(last_message(b"usage: a.py\nerror: --dim\n\n").as_deref(), Some("error: --dim"));
+        assert_eq!(last_message(b"\n"), None);
+    }
 }

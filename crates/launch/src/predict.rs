@@ -120,7 +120,7 @@ pub struct DevicePeak {
     pub reserved: Bytes,
     /// Non-PyTorch memory of the process: the CUDA context and libraries.
     pub non_pytorch: Bytes,
-    /// Bytes of it that NCCL's buffers take.
+    /// Bytes of it that NCCL takes.
     pub nccl: Bytes,
     /// Number of allocations.
     pub requests: u64,
@@ -459,7 +459,6 @@ fn failed(info: &RunInfo, done: &CompletedRun) -> Failure {
 
 /// Returns the error for a run that left no recording.
 pub fn nothing_recorded(done: &CompletedRun) -> Failure {
-    let last_line = done.last_output.lines().last().map(str::to_owned);
     if let Some(failure) = done.notes.failures.first() {
         return Failure::new("the program could not run on an emulated GPU", Some(failure.clone()), None);
     }
@@ -490,7 +489,7 @@ pub fn nothing_recorded(done: &CompletedRun) -> Failure {
         ),
         Some(code) => Failure::new(
             "the program failed before it used CUDA",
-            last_line.or(Some(format!("it ended with exit code {code}"))),
+            done.last_message.clone().or(Some(format!("it ended with exit code {code}"))),
             Some("its own message is above; is torch installed in this environment (`--python`)?"),
         ),
         None => Failure::new(

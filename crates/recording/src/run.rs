@@ -202,7 +202,7 @@ pub struct EmulationInfo {
     pub uses_inductor: bool,
     /// Non-PyTorch memory of the process, by device ordinal.
     pub non_pytorch: Vec<Option<Bytes>>,
-    /// Bytes of it that NCCL's buffers take.
+    /// Bytes of it that NCCL takes.
     pub nccl: Bytes,
     /// Loops over data loaders.
     pub loops: Vec<LoopInfo>,

@@ -160,6 +160,6 @@ def _outside(library: ctypes.CDLL) -> list[dict[str, int]]:
 
 
 def _nccl(library: ctypes.CDLL) -> int:
-    """Bytes of these that NCCL's buffers take."""
+    """Bytes of these that NCCL takes."""
     library.oomph_emulator_nccl.restype = ctypes.c_uint64
     return int(library.oomph_emulator_nccl())

@@ -33,7 +33,8 @@ pub(crate) struct PredictArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
     pub(crate) nodes: Option<u32>,
 
-    /// Ranks of the job to run, such as 0,7, or `all`; default: one for each position that differs
+    /// Ranks of the job to run besides rank 0, such as 3,7, or `all`; default: one for each position that
+    /// differs
     #[arg(long, value_name = "RANKS", value_parser = RankChoice::parse)]
     pub(crate) ranks: Option<RankChoice>,
 

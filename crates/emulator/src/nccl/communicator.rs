@@ -1,5 +1,6 @@
 //! Communicators: how ranks find each other, split, and leave.
 
+use super::buffers::NcclBuffers;
 use super::contents::BufferContents;
 use super::exchange::{Exchange, RankMessage};
 use super::group::{self, Pending};
@@ -15,6 +16,7 @@ pub(super) const RENDEZVOUS_VARIABLE: &str = "OOMPH_EMULATOR_RENDEZVOUS";
 
 pub(super) struct Communicator {
     pub(super) exchange: Exchange,
+    pub(super) buffers: NcclBuffers,
     pub(super) rank: usize,
     pub(super) size: usize,
     /// Status of the first call that failed.
@@ -22,8 +24,10 @@ pub(super) struct Communicator {
 }
 
 impl Communicator {
-    /// Notes with whom a rank exchanges messages: stages of a pipeline do with their neighbors only.
-    pub(super) fn note_peer(&self, peer: usize) {
+    /// Prepares messages with another rank, and notes it: stages of a pipeline have some with their neighbors
+    /// only.
+    pub(super) fn connect(&self, peer: usize) {
+        self.buffers.connect(peer);
         let name = self.exchange.directory().file_name().unwrap_or_default().to_string_lossy().into_owned();
         crate::notes::note("peer", &format!("{name} {peer}"));
     }
@@ -95,12 +99,12 @@ unsafe fn open(to: *mut u64, directory: PathBuf, rank: i32, size: i32) -> Status
         unsafe { libc::atexit(leave_all) };
     });
     let (rank, size) = (rank as usize, size as usize);
-    super::buffers::take(size);
+    let buffers = NcclBuffers::new(rank, size);
     let exchange = match Exchange::new(directory, rank, size) {
         Ok(exchange) => exchange,
         Err(error) => return failed("ncclCommInitRank", None, &super::ExchangeFailure::Io(error)),
     };
-    let communicator = Arc::new(Communicator { exchange, rank, size, failure: AtomicI32::new(SUCCESS) });
+    let communicator = Arc::new(Communicator { exchange, buffers, rank, size, failure: AtomicI32::new(SUCCESS) });
     let handle = {
         let mut all = communicators();
         all.last_handle += 0x100;

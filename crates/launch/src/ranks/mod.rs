@@ -31,7 +31,7 @@ pub const MAX_RANKS: u32 = 65_536;
 pub enum RankChoice {
     /// One for each position in the layout that differs from the others.
     Derived,
-    /// These.
+    /// These; rank 0 is one of them, because programs send what it decides to the other ranks.
     Listed(Vec<u32>),
     /// All of them.
     All,
@@ -44,7 +44,8 @@ impl RankChoice {
             return Ok(RankChoice::All);
         }
         let ranks: Result<Vec<u32>, _> = text.split(',').map(|rank| rank.trim().parse::<u32>()).collect();
-        let mut ranks = ranks.map_err(|_| "expected numbers such as 0,7, or `all`".to_owned())?;
+        let mut ranks = ranks.map_err(|_| "expected numbers such as 3,7, or `all`".to_owned())?;
+        ranks.push(0);
         ranks.sort_unstable();
         ranks.dedup();
         Ok(RankChoice::Listed(ranks))
@@ -171,7 +172,8 @@ fn mesh_not_made(mesh: &BTreeMap<String, u32>, notes: &JobNotes, done: &Complete
     let cause = match notes.other_meshes.first() {
         Some(other) => format!("the program's mesh has the dimensions {other}"),
         None => {
-            last_line(done).unwrap_or_else(|| "the program made no mesh with `init_device_mesh`".to_owned())
+            let no_mesh = || "the program made no mesh with `init_device_mesh`".to_owned();
+            done.last_message.clone().unwrap_or_else(no_mesh)
         }
     };
     Failure::new(
@@ -184,14 +186,10 @@ fn mesh_not_made(mesh: &BTreeMap<String, u32>, notes: &JobNotes, done: &Complete
 fn not_a_job(done: &CompletedRun) -> Failure {
     Failure::new(
         "the ranks of the job were not found",
-        last_line(done).or_else(|| Some("no launcher started them".to_owned())),
+        done.last_message.clone().or_else(|| Some("no launcher started them".to_owned())),
         Some(
             "use `torchrun`, `accelerate launch`, `deepspeed`, `mpirun`, `srun`, or a script that reads RANK \
              and WORLD_SIZE",
         ),
     )
-}
-
-fn last_line(done: &CompletedRun) -> Option<String> {
-    done.last_output.lines().rev().find(|line| !line.trim().is_empty()).map(str::to_owned)
 }

@@ -118,7 +118,7 @@ fn verdict(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyhow::Resul
     }
     let nccl = match highest.nccl {
         Bytes::ZERO => String::new(),
-        nccl => format!(", of which about {nccl} for NCCL's buffers"),
+        nccl => format!(", of which about {nccl} for NCCL"),
     };
     let text = format!(
         "{} allocated · {} reserved · {} for the CUDA context and libraries{nccl}",

@@ -66,7 +66,7 @@ fn write<'a>(
         match record(rank, for_fleet) {
             RankRecord { summary: Err(reason), .. } if !for_fleet => summarized.broken.push((rank, reason)),
             record => {
-                replace(target, &record.to_arrow()?)?;
+                replace(target, &record.to_arrow()?, rank.file.local_path())?;
                 summarized.written += 1;
             }
         }
@@ -129,16 +129,17 @@ fn targets(ranks: &[RankSource], output: Option<&Path>) -> anyhow::Result<Vec<Pa
     Ok(targets)
 }
 
-/// Writes a file under a temporary name and renames it.
-fn replace(target: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let mut name = target.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.part", std::process::id()));
-    let part = target.with_file_name(name);
-    let written = std::fs::write(&part, bytes).and_then(|()| std::fs::rename(&part, target));
-    written.map_err(|error| {
-        let _ = std::fs::remove_file(&part);
-        unwritable(target, &error)
-    })
+/// Writes a summary under a temporary name and renames it. Whoever may read the snapshot may read it.
+fn replace(target: &Path, bytes: &[u8], snapshot: Option<&Path>) -> Result<(), Failure> {
+    let write = || {
+        let mut file = tempfile::NamedTempFile::new_in(target.parent().unwrap_or(Path::new(".")))?;
+        file.write_all(bytes)?;
+        if let Some(metadata) = snapshot.and_then(|path| std::fs::metadata(path).ok()) {
+            file.as_file().set_permissions(metadata.permissions())?;
+        }
+        file.persist(target).map_err(|error| error.error)
+    };
+    write().map(drop).map_err(|error| unwritable(target, &error))
 }
 
 fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
