@@ -167,7 +167,8 @@ def table(options):
         equal += all(is_equal for is_equal in (left == right for left, right in pairs))
         within += all(abs(left - right) <= 0.01 * left for left, right in pairs)
         cells = [
-            f"{left:,}, equal" if left == right else f"{left:,}, {right:,} ({(right - left) / left:+.2%})" for left, right in pairs
+            f"{left:,}, equal" if left == right else f"{left:,}, {right:,} ({(right - left) / left:+.2%})"
+            for left, right in pairs
         ]
         answered, world, rank, arguments = combination
         for words, size in ((MEDIUM, "medium"), (LLAMA_8B, "8B"), (LLAMA_70B, "70B")):

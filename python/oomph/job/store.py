@@ -1,7 +1,8 @@
 """The key-value store through which the ranks of a group of NCCL find each other, if not all of them run.
 
 The first rank of a communicator writes its ID into the store, and the others wait for it. If the first rank does not run, the
-ID is derived from its key, so that the ranks that do run agree on it. For each ID, the emulator gets a list of the ranks that run.
+ID is derived from its key, so that the ranks that do run agree on it. For each ID, the emulator gets a list of the ranks that
+run.
 """
 
 from __future__ import annotations
