@@ -516,7 +516,7 @@ mod tests {
 
     #[test]
     fn a_program_ended_with_its_exception_whatever_is_printed_after_it() {
-        let output = b"loading\n[rank0]: Traceback (most recent call last):\n[rank0]:   File \"a.py\", line 1\n\
+        let output = b"loading\n[rank0]: Traceback (most recent call last):\n[rank0]:   File \"a.py\"\n\
             [rank0]: ModuleNotFoundError: No module named 'x'\n[rank0]:[W1118] Warning: not destroyed\n\
             Traceback (most recent call last):\n  File \"run.py\"\n\
             torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n=====\n";

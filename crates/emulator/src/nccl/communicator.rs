@@ -104,7 +104,8 @@ unsafe fn open(to: *mut u64, directory: PathBuf, rank: i32, size: i32) -> Status
         Ok(exchange) => exchange,
         Err(error) => return failed("ncclCommInitRank", None, &super::ExchangeFailure::Io(error)),
     };
-    let communicator = Arc::new(Communicator { exchange, buffers, rank, size, failure: AtomicI32::new(SUCCESS) });
+    let communicator =
+        Arc::new(Communicator { exchange, buffers, rank, size, failure: AtomicI32::new(SUCCESS) });
     let handle = {
         let mut all = communicators();
         all.last_handle += 0x100;
