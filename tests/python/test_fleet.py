@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import pathlib
+import pickle
 import re
 import shutil
 import stat
@@ -102,7 +103,57 @@ def test_one_rank_has_its_whole_report(job: pathlib.Path) -> None:
     number = simulated.loaded_truth(job).leaks[0]
     report = oomph("fleet", "--rank", str(number), job).stdout
     assert report == oomph("report", job / f"rank{number}.pickle").stdout
-    assert "there is no file of rank 4711" in oomph("fleet", "--rank", "4711", job, code=2).stderr
+    refused = oomph("fleet", "--rank", "4711", job, code=2).stderr
+    assert f"no recording of rank 4711 in `{job}`" in refused and "there are ranks 0 to " in refused
+
+
+def test_a_rank_is_found_by_what_its_summary_says(job: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    number = simulated.loaded_truth(job).leaks[0]
+    for path in job.glob(f"rank{number}.*"):
+        shutil.copy(path, tmp_path)
+    oomph("summarize", tmp_path)
+    for path in tmp_path.glob(f"rank{number}.*"):
+        path.rename(tmp_path / path.name.replace(f"rank{number}", "part99999"))
+    assert str(tmp_path / "part99999.pickle") in oomph("fleet", "--rank", str(number), tmp_path).stdout
+    assert f"there are ranks {number}" in oomph("fleet", "--rank", "99999", tmp_path, code=2).stderr
+
+
+LINES = 600
+
+
+def write_rank(folder: pathlib.Path, rank: int, last: int) -> None:
+    """A rank that holds 1 MiB at each of many lines, more than a summary lists, and `last` bytes at one more."""
+    sizes = [1 << 20] * LINES + [last]
+    events = [
+        {
+            "action": "alloc",
+            "addr": (line + 1) << 32,
+            "size": size,
+            "stream": 0,
+            "time_us": 1_700_000_000_000_000 + line,
+            "frames": [{"name": f"f{line}", "filename": "/job/train.py", "line": line + 1}],
+        }
+        for line, size in enumerate(sizes)
+    ]
+    with open(folder / f"rank{rank}.pickle", "wb") as file:
+        pickle.dump({"segments": [], "device_traces": [events]}, file, protocol=4)
+
+
+def test_a_line_that_summaries_do_not_list_is_found_in_the_snapshots(tmp_path: pathlib.Path) -> None:
+    for rank in range(6):
+        write_rank(tmp_path, rank, last=(100 << 20) if rank == 4 else (1 << 19))
+    oomph("summarize", tmp_path)
+    (found,) = fleet(tmp_path)["deviations"]
+    assert [rank["rank"] for rank in found["ranks"]] == [4]
+    difference = found["difference"]
+    assert difference["compared"] == "snapshots" and found["unread"] is None
+    assert difference["site"]["line"] == LINES + 1 and difference["site_bytes"] == (100 << 20) - (1 << 19)
+    # Without the snapshots, the summaries have to do.
+    for rank in range(6):
+        (tmp_path / f"rank{rank}.pickle").unlink()
+    (found,) = fleet(tmp_path)["deviations"]
+    assert found["difference"]["compared"] == "shortened_summaries" and "has no snapshot" in found["unread"]
+    assert "not compared line by line" in oomph("fleet", tmp_path).stdout
 
 
 def test_summaries_give_the_same_answer_as_snapshots(job: pathlib.Path, tmp_path: pathlib.Path) -> None:

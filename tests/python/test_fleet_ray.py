@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import select
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import threading
 import pytest
 
 import oomph
-from conftest import FIXTURES, OOMPH
+from conftest import FIXTURES, OOMPH, ROOT
 from oomph import ray_engine
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -140,6 +141,20 @@ def test_python_and_the_command_give_the_answer_of_the_local_engine(cluster, job
     command = [sys.executable, "-m", "oomph", "fleet", "--json", "job"]
     done = subprocess.run([*command, "--engine", "ray"], capture_output=True, check=True)
     assert done.stdout == subprocess.run(command, capture_output=True, check=True).stdout
+
+
+def test_the_lines_of_the_readme_run(cluster, job, tmp_path):
+    shown = re.search(r"```sh\n(oomph fleet --engine ray .*\n)(python .*\n)```", (ROOT / "README.md").read_text())
+    assert shown
+    for name, module in (("oomph", "-m oomph"), ("python", "")):
+        program = tmp_path / name
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" {module} "$@"\n')
+        program.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    for line in shown.groups():
+        command = line.replace("s3://bucket/run", str(job))
+        done = subprocess.run(command, shell=True, env=environment, capture_output=True, text=True, check=True)
+        assert done.stdout.startswith(f"{RANKS} ranks · {RANKS - 1} read"), line
 
 
 def test_without_ray_the_way_to_install_it_is_shown(job, monkeypatch, tmp_path):

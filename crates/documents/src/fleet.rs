@@ -115,6 +115,9 @@ struct DifferenceReport {
     module: Option<String>,
     /// The category that makes most of it; `null` if unknown.
     category: Option<String>,
+    /// What was compared: `summaries`; `shortened_summaries`, which do not list every line, so that another
+    /// line may make more of it; or `snapshots`, which have every line.
+    compared: &'static str,
 }
 
 /// Ranks that ran out of memory.
@@ -164,6 +167,10 @@ struct DeviationReport {
     expected: u64,
     /// What the first rank holds beyond a median one.
     difference: DifferenceReport,
+    /// The median rank that it is compared with.
+    peer: RankName,
+    /// Why the snapshots of the two could not be compared, where their summaries do not list every line.
+    unread: Option<String>,
 }
 
 /// A finding, once for all ranks that have it.
@@ -338,6 +345,7 @@ fn difference(of: &Difference) -> DifferenceReport {
         in_backward: of.in_backward,
         module: of.module.as_ref().map(|(name, _)| name.clone()),
         category: of.category.as_ref().map(|(name, _)| name.clone()),
+        compared: of.basis.name(),
     }
 }
 
@@ -371,6 +379,8 @@ fn deviation(of: &Deviation) -> DeviationReport {
         value: of.value,
         expected: of.expected,
         difference: difference(&of.difference),
+        peer: name(&of.peer),
+        unread: of.unread.clone(),
     }
 }
 

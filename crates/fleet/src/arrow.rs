@@ -93,9 +93,7 @@ impl RankRecord {
         let source = origin_text("source").unwrap_or_default();
         let summary = match origin_text("error") {
             Some(error) => Err(error),
-            None => Ok(tables::summary(table).ok_or(
-                "is a summary that another version of oomph wrote: update oomph, or remove the file",
-            )?),
+            None => Ok(tables::summary(table)?),
         };
         Ok(RankRecord { source, summary })
     }

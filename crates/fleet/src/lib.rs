@@ -7,6 +7,7 @@
 //! | `summary`, `tables`, `arrow` | a snapshot → [`SummarizedRank`], as Arrow IPC |
 //! | `reading` | all files → [`RankRecord`]s, on all cores, within a memory budget |
 //! | `answer` | [`RankRecord`]s → [`FleetAnswer`]: which dimension explains the peaks, who is out of line |
+//! | `outliers` | ranks out of line → their snapshots, where summaries do not name the line |
 //! | `partitions` | [`RankRecord`]s → Parquet files that other tools read |
 //!
 //! ```
@@ -33,6 +34,7 @@ mod arrow;
 #[cfg(test)]
 mod drawn;
 mod listing;
+mod outliers;
 mod partitions;
 mod reading;
 mod storage;
@@ -40,12 +42,14 @@ mod summary;
 mod tables;
 
 pub use answer::{
-    BrokenRank, Deviation, DeviationMetric, Difference, DimensionAnswer, DimensionValue, Distribution,
-    EndedRanks, FailureAnswer, FleetAnswer, FleetFinding, FleetVariant, NodeMemory, RankLabel, VariantValue,
+    BrokenRank, Deviation, DeviationMetric, Difference, DifferenceBasis, DimensionAnswer, DimensionValue,
+    Distribution, EndedRanks, FailureAnswer, FleetAnswer, FleetFinding, FleetVariant, NodeMemory, RankLabel,
+    VariantValue,
 };
 pub use arrow::RankRecord;
 pub use listing::{RankSource, list};
+pub use outliers::open_outliers;
 pub use partitions::write_parquet;
-pub use reading::{load, read, read_one, summarize};
+pub use reading::{load, rank_numbers, read, read_one, summarize};
 pub use storage::{StoredFile, without_credentials};
 pub use summary::{NamedBytes, OomRequest, RankPeaks, RankedFinding, SnapshotIdentity, SummarizedRank};

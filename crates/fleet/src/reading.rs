@@ -12,7 +12,7 @@ use snapshot::Bytes;
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::available_parallelism;
 
 /// Largest sidecar file that is read, in bytes.
@@ -57,6 +57,36 @@ pub fn read(files: &[RankSource], progress: &ProgressReporter) -> Vec<RankRecord
 pub fn read_one(file: &RankSource, progress: &ProgressReporter) -> RankRecord {
     let advance: Advance = Arc::from((progress.bytes)("reading", file.file.bytes));
     record(file, &MemoryBudget::new(u64::MAX), &advance)
+}
+
+/// Returns the number of each rank: from its summary, which knows the rank in the whole job, or from the name
+/// of its file where there is none.
+pub fn rank_numbers(files: &[RankSource]) -> Vec<Option<u32>> {
+    let next = AtomicUsize::new(0);
+    let numbers: Vec<OnceLock<Option<u32>>> = files.iter().map(|_| OnceLock::new()).collect();
+    let workers = available_parallelism().map_or(1, usize::from).min(files.len());
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(file) = files.get(index) else { break };
+                    numbers[index].get_or_init(|| summarized_rank(file).or(file.rank_in_name()));
+                }
+            });
+        }
+    });
+    numbers.into_iter().map(|number| number.into_inner().flatten()).collect()
+}
+
+/// The rank that a summary says, without reading a snapshot.
+fn summarized_rank(file: &RankSource) -> Option<u32> {
+    let summary = match file.content {
+        RankContent::Snapshot { may_have_summary: true } => matching_summary(&file.file)?,
+        RankContent::Summary => RankRecord::from_arrow(&whole(&file.file).ok()?).ok()?.summary.ok()?,
+        RankContent::Snapshot { may_have_summary: false } | RankContent::Failed => return None,
+    };
+    summary.place.rank
 }
 
 /// Progress in bytes.

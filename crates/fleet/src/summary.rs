@@ -40,6 +40,8 @@ pub struct SummarizedRank {
     pub step_peaks: Vec<u64>,
     /// Settings and versions by name, such as `allocator` and `torch`; unknown ones are left out.
     pub settings: Vec<(String, String)>,
+    /// Version of oomph that made it; `None` if it did not say so yet.
+    pub oomph: Option<String>,
 }
 
 /// Size and fingerprint of the snapshot that a summary was made from.
@@ -141,13 +143,37 @@ pub struct RankedFinding {
 impl SummarizedRank {
     /// Summarizes a snapshot with its sidecar files. `rank` is the number in the file's name, if it has one.
     pub fn new(input: &Input, made_from: SnapshotIdentity, rank: Option<u32>) -> SummarizedRank {
+        SummarizedRank::with_sites(input, made_from, rank, MAX_SITES)
+    }
+
+    /// Summarizes a snapshot with every line of code, for a comparison of two ranks.
+    pub(crate) fn in_full(input: &Input) -> SummarizedRank {
+        SummarizedRank::with_sites(input, SnapshotIdentity::default(), None, usize::MAX)
+    }
+
+    /// Returns whether lines are missing from `sites`.
+    pub(crate) fn has_hidden_sites(&self) -> bool {
+        self.sites.len() > MAX_SITES
+    }
+
+    fn with_sites(
+        input: &Input,
+        made_from: SnapshotIdentity,
+        rank: Option<u32>,
+        max_sites: usize,
+    ) -> SummarizedRank {
         let devices = input.devices();
         let run = input.run.as_ref();
         let mut place = run.and_then(|run| run.job.clone()).unwrap_or_default();
         place.rank = place.rank.or(rank);
         place.node = place.node.or_else(|| run.and_then(|run| run.host.clone()));
-        let empty =
-            SummarizedRank { made_from, place, settings: settings(input, None), ..SummarizedRank::default() };
+        let empty = SummarizedRank {
+            made_from,
+            place,
+            settings: settings(input, None),
+            oomph: Some(env!("CARGO_PKG_VERSION").to_owned()),
+            ..SummarizedRank::default()
+        };
         let highest = devices.iter().max_by_key(|device| {
             (device.history.allocated_peak.bytes, std::cmp::Reverse(device.history.device))
         });
@@ -191,7 +217,7 @@ impl SummarizedRank {
             }),
         };
         let mut sites = site_usage(&model, peak);
-        let hidden: Vec<SiteUsage> = sites.drain(MAX_SITES.min(sites.len())..).collect();
+        let hidden: Vec<SiteUsage> = sites.drain(max_sites.min(sites.len())..).collect();
         sites.extend(sum_of(&hidden));
         for usage in &mut sites {
             usage.site = usage.site.take().map(bounded_site);

@@ -11,7 +11,7 @@ use recording::{JobPlace, MeshCoordinate};
 use snapshot::Bytes;
 use std::sync::Arc;
 
-/// Version of the columns. A reader refuses newer ones.
+/// Version of the columns: it changes when a column means something else. A reader refuses newer ones.
 pub(crate) const TABLES_VERSION: u64 = 1;
 
 /// Columns of one table, added one by one. Whether a column may contain nulls is part of its definition, so
@@ -128,6 +128,7 @@ fn peaks(summary: &SummarizedRank) -> Result<RecordBatch, ArrowError> {
     }
     SummaryColumns::new(std::slice::from_ref(summary))
         .number("version", |_| TABLES_VERSION)
+        .optional_text("oomph", |row| row.oomph.as_deref())
         .optional_text("job", |row| row.place.id.as_deref())
         .optional_number("rank", |row| row.place.rank.map(u64::from))
         .optional_text("node", |row| row.place.node.as_deref())
@@ -217,11 +218,22 @@ impl<'a> TableRows<'a> {
 /// Most rows of a table that are read.
 const MAX_ROWS: usize = 4096;
 
-/// Rebuilds a summary from its tables; `None` if they are newer than this version, or have no peaks.
-pub(crate) fn summary<'a>(table: impl Fn(&str) -> TableRows<'a>) -> Option<SummarizedRank> {
+/// Rebuilds a summary from its tables. The error completes a sentence that begins with the file's name.
+pub(crate) fn summary<'a>(table: impl Fn(&str) -> TableRows<'a>) -> Result<SummarizedRank, String> {
     let peaks = table("peaks");
-    if peaks.len() != 1 || !(1..=TABLES_VERSION).contains(&peaks.number("version", 0)) {
-        return None;
+    if peaks.len() != 1 {
+        return Err("is not a summary: it has no peaks".to_owned());
+    }
+    let oomph = peaks.optional_text("oomph", 0);
+    let version = peaks.number("version", 0);
+    if !(1..=TABLES_VERSION).contains(&version) {
+        let writer =
+            oomph.as_deref().map_or_else(|| "another oomph".to_owned(), |oomph| format!("oomph {oomph}"));
+        return Err(format!(
+            "is a summary of {writer} with columns of version {version}, which oomph {} does not know \
+             (up to {TABLES_VERSION}): update oomph, or remove the file",
+            env!("CARGO_PKG_VERSION")
+        ));
     }
     let (number, text) = (|name| peaks.number(name, 0), |name| peaks.optional_text(name, 0));
     let optional = |name| peaks.optional_number(name, 0);
@@ -231,7 +243,8 @@ pub(crate) fn summary<'a>(table: impl Fn(&str) -> TableRows<'a>) -> Option<Summa
         index: rows.small("index", row).unwrap_or(0),
         size: rows.small("size", row).unwrap_or(0),
     });
-    Some(SummarizedRank {
+    Ok(SummarizedRank {
+        oomph,
         made_from: SnapshotIdentity {
             bytes: number("snapshot_bytes"),
             fingerprint: number("snapshot_fingerprint"),
@@ -289,4 +302,22 @@ pub(crate) fn summary<'a>(table: impl Fn(&str) -> TableRows<'a>) -> Option<Summa
         settings: table("settings")
             .all(MAX_ROWS, |rows, row| (rows.text("name", row), rows.text("value", row))),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_of_a_newer_version_are_refused_with_the_oomph_that_wrote_them() {
+        let newer = SummaryColumns::new(&[()])
+            .number("version", |()| TABLES_VERSION + 1)
+            .optional_text("oomph", |()| Some("9.1.0"));
+        let peaks = StructArray::from(newer.batch().expect("columns of one length"));
+        let refused =
+            summary(|name| TableRows((name == "peaks").then_some(&peaks))).expect_err("it is newer");
+        let own = env!("CARGO_PKG_VERSION");
+        assert!(refused.starts_with("is a summary of oomph 9.1.0 with columns of version 2"), "{refused}");
+        assert!(refused.contains(&format!("which oomph {own} does not know")), "{refused}");
+    }
 }

@@ -4,7 +4,9 @@ use crate::bytes::Bytes;
 use crate::settings::{Settings, Shape};
 use crate::snapshot::{DeviceKind, Snapshot};
 use crate::stacks::{Frame, FrameId, StackId, Stacks};
-use crate::tables::{Annotation, Block, BlockState, Context, EventRow, Events, PoolId, Segment, Trace};
+use crate::tables::{
+    Annotation, Block, BlockState, Context, EventColumns, EventRow, Events, PoolId, Segment, Trace,
+};
 use crate::text::{StrId, Strings};
 use crate::words;
 use std::collections::BTreeMap;
@@ -174,6 +176,12 @@ impl Builder {
     pub(crate) fn timed_event(&mut self, row: EventRow) {
         self.shape.time_us = true;
         self.events.push(row);
+    }
+
+    /// Moves rows that have all of their keys, time included, to the events.
+    pub(crate) fn append_events(&mut self, rows: &mut EventColumns) {
+        self.shape.time_us |= rows.len() > 0;
+        self.events.append(rows);
     }
 
     /// Returns the number of a context, interning it if it is new.

@@ -93,12 +93,18 @@ impl Stacks {
         FrameId(id)
     }
 
-    pub(crate) fn intern(&mut self, frames: &[FrameId]) -> StackId {
+    /// Returns the number of the stack with these frames, if it is known.
+    pub(crate) fn find(&self, frames: &[FrameId]) -> Option<StackId> {
         let hash = self.hasher.hash_one(frames);
-        let (runs, ends) = (&self.runs, &self.ends);
-        if let Some(&found) = self.index.find(hash, |&index| run(runs, ends, index) == frames) {
-            return StackId(found);
+        let is_same = |&index: &u32| run(&self.runs, &self.ends, index) == frames;
+        self.index.find(hash, is_same).map(|&found| StackId(found))
+    }
+
+    pub(crate) fn intern(&mut self, frames: &[FrameId]) -> StackId {
+        if let Some(found) = self.find(frames) {
+            return found;
         }
+        let hash = self.hasher.hash_one(frames);
         let id = self.ends.len() as u32;
         self.runs.extend_from_slice(frames);
         self.ends.push(self.runs.len() as u32);

@@ -122,12 +122,12 @@ pub struct Event {
 
 /// Columns of fixed width: one row per event, one vector per field.
 #[derive(Default)]
-struct EventColumns {
+pub(crate) struct EventColumns {
     action: Vec<u8>,
     addr: Vec<u64>,
     size: Vec<u64>,
     time_us: Vec<i64>,
-    stack: Vec<StackId>,
+    pub(crate) stack: Vec<StackId>,
     context: Vec<u32>,
 }
 
@@ -143,11 +143,30 @@ pub(crate) struct EventRow {
 }
 
 /// Size of one event in the columns, in bytes.
-const ROW_BYTES: usize = 1 + 8 + 8 + 8 + 4 + 4;
+pub(crate) const ROW_BYTES: usize = 1 + 8 + 8 + 8 + 4 + 4;
 
 impl EventColumns {
-    fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.action.len()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.action.clear();
+        self.addr.clear();
+        self.size.clear();
+        self.time_us.clear();
+        self.stack.clear();
+        self.context.clear();
+    }
+
+    /// Moves the rows of `more` to the end, which leaves it empty.
+    fn append(&mut self, more: &mut EventColumns) {
+        self.action.append(&mut more.action);
+        self.addr.append(&mut more.addr);
+        self.size.append(&mut more.size);
+        self.time_us.append(&mut more.time_us);
+        self.stack.append(&mut more.stack);
+        self.context.append(&mut more.context);
     }
 
     fn reserve(&mut self, rows: usize) {
@@ -159,7 +178,7 @@ impl EventColumns {
         self.context.reserve(rows);
     }
 
-    fn push(&mut self, row: EventRow) -> u32 {
+    pub(crate) fn push(&mut self, row: EventRow) -> u32 {
         let number = self.action.len() as u32;
         self.action.push(row.action);
         self.addr.push(row.addr);
@@ -213,6 +232,11 @@ impl ContextTable {
     fn map(&mut self, map: impl FnMut(&mut Context)) {
         self.contexts.iter_mut().for_each(map);
         self.index = self.contexts.iter().enumerate().map(|(id, context)| (*context, id as u32)).collect();
+    }
+
+    /// Returns the number of `context`, if it is known.
+    fn find(&self, context: Context) -> Option<u32> {
+        self.index.get(&context).copied()
     }
 
     /// Returns the number of `context`, interning it if it is new; nearly always that of the event
@@ -355,6 +379,10 @@ impl Events {
         self.contexts.intern(context)
     }
 
+    pub(crate) fn find_context(&self, context: Context) -> Option<u32> {
+        self.contexts.find(context)
+    }
+
     /// Copies the stack of row `like` to row `row`.
     pub fn copy_stack(&mut self, row: usize, like: usize) {
         self.rows.stack[row] = self.rows.stack[like];
@@ -372,6 +400,11 @@ impl Events {
     #[inline]
     pub(crate) fn push(&mut self, row: EventRow) -> u32 {
         self.rows.push(row)
+    }
+
+    /// Moves the rows of `more` to the end, which leaves it empty.
+    pub(crate) fn append(&mut self, more: &mut EventColumns) {
+        self.rows.append(more);
     }
 
     /// Iterates over the allocations among `rows`, in order: offset into the rows, and stack.

@@ -51,7 +51,7 @@ impl Strings {
     }
 
     /// Returns the number of `text`, if it is known.
-    fn find(&self, text: &str) -> Option<StrId> {
+    pub(crate) fn find(&self, text: &str) -> Option<StrId> {
         let hash = self.hasher.hash_one(text.as_bytes());
         self.index.find(hash, |&index| self.get(StrId(index)) == text).map(|&found| StrId(found))
     }

@@ -7,10 +7,10 @@ use std::thread::Scope;
 
 /// Chunk size of a short stream, in bytes.
 const MIN_CHUNK: usize = 64 << 10;
-/// Chunk size of a long stream, in bytes: the reader's copy is still in the second-level cache when it is
-/// decoded, and four buffers of this size are cheap to clear. With 2 MiB, `oomph report` took 10 MB more
+/// Usual chunk size of a long stream, in bytes: the reader's copy is still in the second-level cache when it
+/// is decoded, and four buffers of this size are cheap to clear. With 2 MiB, `oomph report` took 10 MB more
 /// and up to 10% longer.
-const MAX_CHUNK: usize = 256 << 10;
+pub(crate) const MAX_CHUNK: usize = 256 << 10;
 /// Room in front of a chunk for the unconsumed end of the previous one, in bytes.
 const HEADROOM: usize = 64 << 10;
 
@@ -23,6 +23,8 @@ pub(crate) struct StreamWindow<R> {
     /// Stream position of the start of the buffer; negative at first because of the headroom.
     origin: i64,
     at_end: bool,
+    /// Bytes that are usually read at a time.
+    chunk: usize,
 }
 
 /// Supplier of the bytes.
@@ -42,17 +44,18 @@ impl<R: Read> StreamWindow<R> {
             end: 0,
             origin: 0,
             at_end: false,
+            chunk: MAX_CHUNK,
         }
     }
 
-    /// Creates a window whose stream is read by another thread, for long streams.
-    pub(crate) fn ahead<'scope>(reader: R, scope: &'scope Scope<'scope, '_>) -> StreamWindow<R>
+    /// Creates a window whose stream is read by another thread, `chunk` bytes at a time, for long streams.
+    pub(crate) fn ahead<'scope>(reader: R, chunk: usize, scope: &'scope Scope<'scope, '_>) -> StreamWindow<R>
     where
         R: Send + 'scope,
     {
         let (send_chunk, chunks) = sync_channel(1);
         let (used, get_used) = sync_channel(4);
-        scope.spawn(move || read_ahead(reader, &send_chunk, &get_used));
+        scope.spawn(move || read_ahead(reader, chunk, &send_chunk, &get_used));
         StreamWindow {
             source: WindowSource::Ahead { chunks, used },
             buffer: Vec::new(),
@@ -60,6 +63,7 @@ impl<R: Read> StreamWindow<R> {
             end: 0,
             origin: 0,
             at_end: false,
+            chunk,
         }
     }
 
@@ -149,19 +153,20 @@ impl<R: Read> StreamWindow<R> {
 
     /// Memory held beyond the usual size, in bytes.
     pub(crate) fn footprint(&self) -> usize {
-        self.buffer.len().saturating_sub(HEADROOM + MAX_CHUNK)
+        self.buffer.len().saturating_sub(HEADROOM + self.chunk)
     }
 }
 
 /// Sends the stream in chunks until it ends, fails, or the receiver is gone.
 fn read_ahead(
     mut reader: impl Read,
+    chunk: usize,
     chunks: &SyncSender<io::Result<(Vec<u8>, usize)>>,
     used: &Receiver<Vec<u8>>,
 ) {
     loop {
         let mut buffer = used.try_recv().unwrap_or_default();
-        buffer.resize(HEADROOM + MAX_CHUNK, 0);
+        buffer.resize(HEADROOM + chunk, 0);
         let mut end = HEADROOM;
         while end < buffer.len() {
             match reader.read(&mut buffer[end..]) {
@@ -227,12 +232,14 @@ mod tests {
         let stream: Vec<u8> = (0..2 * MAX_CHUNK + 12345).map(|index| (index * 7 / 3) as u8).collect();
         for step in [1000, HEADROOM + 7, MAX_CHUNK + 99] {
             check(StreamWindow::new(&stream[..]), &stream, step);
-            std::thread::scope(|scope| check(StreamWindow::ahead(&stream[..], scope), &stream, step));
+            std::thread::scope(|scope| {
+                check(StreamWindow::ahead(&stream[..], MAX_CHUNK, scope), &stream, step)
+            });
         }
     }
 
     #[test]
     fn a_reader_without_a_receiver_ends() {
-        std::thread::scope(|scope| drop(StreamWindow::ahead(io::repeat(1), scope)));
+        std::thread::scope(|scope| drop(StreamWindow::ahead(io::repeat(1), MAX_CHUNK, scope)));
     }
 }

@@ -1,6 +1,6 @@
 //! Ranks and nodes that are out of line with ranks at the same coordinates.
 
-use super::ranks::{Difference, FleetRank, RankLabel, difference_of, representative};
+use super::ranks::{Difference, FleetRank, RankLabel, difference_of};
 use super::statistics::{median, tolerance};
 use std::collections::BTreeMap;
 
@@ -26,6 +26,10 @@ pub struct Deviation {
     pub expected: u64,
     /// What the first rank holds beyond a median one.
     pub difference: Difference,
+    /// The median rank that it is compared with.
+    pub peer: RankLabel,
+    /// Why the snapshots of the two could not be compared, where their summaries do not list every line.
+    pub unread: Option<String>,
 }
 
 /// A number of a rank that is compared with other ranks.
@@ -96,13 +100,35 @@ fn out_of_line(group: &[usize], ranks: &[FleetRank<'_>], metric: DeviationMetric
         return Vec::new();
     }
     let value = |rank: usize| metric.of(&ranks[rank]).unwrap_or(0);
-    let values: Vec<u64> = known.iter().map(|&rank| value(rank)).collect();
-    let expected = median(&values);
-    let limit = tolerance(&values, expected);
-    let peer = representative(&known, value);
+    let voters = voters(&known, ranks);
+    let votes = |of: &dyn Fn(usize) -> u64| -> Vec<u64> {
+        voters.iter().map(|voter| median(&voter.iter().map(|&rank| of(rank)).collect::<Vec<_>>())).collect()
+    };
+    let expected = median(&votes(&value));
+    let limit = tolerance(&votes(&|rank| value(rank).abs_diff(expected)), expected);
+    let Some(peer) = known.iter().copied().min_by_key(|&rank| value(rank).abs_diff(expected)) else {
+        return Vec::new();
+    };
     let is_out = |rank: &usize| value(*rank).abs_diff(expected) as f64 > limit;
     let out = known.into_iter().filter(is_out);
     out.map(|rank| OutOfLine { rank, peer, value: value(rank), expected }).collect()
+}
+
+/// Returns the groups of ranks that decide together what is normal, each with one vote: nodes, so that one
+/// node with most of the ranks does not decide alone, or single ranks if there are too few nodes.
+fn voters(known: &[usize], ranks: &[FleetRank<'_>]) -> Vec<Vec<usize>> {
+    let mut nodes: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    let mut alone = Vec::new();
+    for &rank in known {
+        match ranks[rank].summary.place.node.as_deref() {
+            Some(node) => nodes.entry(node).or_default().push(rank),
+            None => alone.push(vec![rank]),
+        }
+    }
+    if nodes.len() < MIN_PEERS {
+        return known.iter().map(|&rank| vec![rank]).collect();
+    }
+    nodes.into_values().chain(alone).collect()
 }
 
 /// Joins the ranks of nodes that are out of line together.
@@ -148,5 +174,6 @@ fn deviation(
         }
     };
     let labels = out.iter().map(|out| ranks[out.rank].label.clone()).collect();
-    Deviation { node, ranks: labels, metric, value, expected, difference }
+    let peer = ranks[peer].label.clone();
+    Deviation { node, ranks: labels, metric, value, expected, difference, peer, unread: None }
 }

@@ -148,12 +148,12 @@ pub(super) fn explain<'a>(
 
 /// Whether the medians of the parts differ by more than noise, in at least one group.
 fn is_material(parts: &[Vec<usize>], groups: &[Vec<usize>], peaks: &[u64], middle: u64) -> bool {
-    let group_of = |rank: usize| groups.iter().position(|group| group.contains(&rank));
+    let index_of_group = |rank: usize| groups.iter().position(|group| group.contains(&rank));
     let mut bounds: BTreeMap<Option<usize>, (u64, u64)> = BTreeMap::new();
     // Parts with a single rank may be a rank that is out of line.
     for part in parts.iter().filter(|part| part.len() > 1) {
         let peak = median(&part.iter().map(|&rank| peaks[rank]).collect::<Vec<_>>());
-        let bound = bounds.entry(group_of(part[0])).or_insert((peak, peak));
+        let bound = bounds.entry(index_of_group(part[0])).or_insert((peak, peak));
         *bound = (bound.0.min(peak), bound.1.max(peak));
     }
     bounds.values().any(|(low, high)| (high - low) as f64 > middle as f64 * EQUAL_SHARE / 2.0)

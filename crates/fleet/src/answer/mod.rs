@@ -11,7 +11,7 @@ pub use deviations::{Deviation, DeviationMetric};
 pub use dimensions::{DimensionAnswer, DimensionValue};
 pub use failures::{EndedRanks, FailureAnswer};
 pub use groups::{FleetFinding, FleetVariant, NodeMemory, VariantValue};
-pub use ranks::{Difference, RankLabel};
+pub use ranks::{Difference, DifferenceBasis, RankLabel};
 
 use crate::arrow::RankRecord;
 use failure::Failure;

@@ -3,7 +3,7 @@
 use crate::arrow::RankRecord;
 use crate::listing;
 use crate::summary::SummarizedRank;
-use analysis::{SiteName, UsageChange, changes};
+use analysis::{SiteName, SiteUsage, UsageChange, changes};
 use std::collections::BTreeMap;
 
 /// A rank that was read.
@@ -49,11 +49,36 @@ pub struct Difference {
     pub module: Option<(String, i64)>,
     /// The category that makes most of the difference, and its part of it in bytes.
     pub category: Option<(String, i64)>,
+    /// What was compared.
+    pub basis: DifferenceBasis,
+}
+
+/// What two ranks were compared by.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub enum DifferenceBasis {
+    /// Their summaries, which list every line that matters.
+    #[default]
+    Summaries,
+    /// Their summaries, which do not list every line: another line may make more of the difference.
+    ShortenedSummaries,
+    /// Their snapshots.
+    Snapshots,
+}
+
+impl DifferenceBasis {
+    /// Name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            DifferenceBasis::Summaries => "summaries",
+            DifferenceBasis::ShortenedSummaries => "shortened_summaries",
+            DifferenceBasis::Snapshots => "snapshots",
+        }
+    }
 }
 
 impl Difference {
     /// Compares what two ranks hold at their peaks. `bytes` is the difference to explain.
-    pub(super) fn new(rank: &SummarizedRank, other: &SummarizedRank, bytes: i64) -> Difference {
+    pub(crate) fn new(rank: &SummarizedRank, other: &SummarizedRank, bytes: i64) -> Difference {
         let is_same_sign = |by: i64| (by > 0) == (bytes > 0) && is_large_part(by, bytes);
         let lines = changes(&other.sites, &rank.sites);
         let line = lines.iter().find(|change| change.site.is_some() && is_same_sign(UsageChange::by(change)));
@@ -70,8 +95,16 @@ impl Difference {
             let largest = by_name.max_by_key(|(name, by)| (by.unsigned_abs(), std::cmp::Reverse(*name)));
             largest.map(|(name, by)| (name.to_owned(), by))
         };
+        let is_listed = |summary: &SummarizedRank| {
+            let is_same = |usage: &SiteUsage| line.is_some_and(|change| usage.site == change.site);
+            !summary.has_hidden_sites() || summary.sites.iter().any(is_same)
+        };
         Difference {
             bytes,
+            basis: match is_listed(rank) && is_listed(other) {
+                true => DifferenceBasis::Summaries,
+                false => DifferenceBasis::ShortenedSummaries,
+            },
             site: line.and_then(|change| Some((change.site.clone()?, change.by()))),
             in_backward: line.is_some_and(|change| change.in_backward),
             module: largest(&rank.modules, &other.modules),

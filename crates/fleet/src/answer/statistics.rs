@@ -16,19 +16,24 @@ pub(super) fn median(values: &[u64]) -> u64 {
     sorted.get(sorted.len().saturating_sub(1) / 2).copied().unwrap_or(0)
 }
 
-/// Returns how far a value may be from the median of these values before it is out of line.
-pub(super) fn tolerance(values: &[u64], median_value: u64) -> f64 {
-    let distances: Vec<u64> = values.iter().map(|value| value.abs_diff(median_value)).collect();
-    let spread = median(&distances) as f64 * DEVIATIONS_PER_MAD * MAX_DEVIATIONS;
+/// Returns how far a value may be from the median before it is out of line, by the distances of all values
+/// from it.
+pub(super) fn tolerance(distances: &[u64], median_value: u64) -> f64 {
+    let spread = median(distances) as f64 * DEVIATIONS_PER_MAD * MAX_DEVIATIONS;
     spread.max(median_value as f64 * EQUAL_SHARE).max(EQUAL_BYTES)
+}
+
+fn distances(values: &[u64], from: u64) -> Vec<u64> {
+    values.iter().map(|value| value.abs_diff(from)).collect()
 }
 
 /// Returns the largest distance from the median, as a share of it, once values out of line are left out.
 pub(super) fn spread(values: &[u64]) -> f64 {
     let middle = median(values);
-    let limit = tolerance(values, middle);
-    let distances = values.iter().map(|value| value.abs_diff(middle) as f64).filter(|&far| far <= limit);
-    distances.fold(0.0, f64::max) / middle.max(1) as f64
+    let distances = distances(values, middle);
+    let limit = tolerance(&distances, middle);
+    let within = distances.iter().map(|&far| far as f64).filter(|&far| far <= limit);
+    within.fold(0.0, f64::max) / middle.max(1) as f64
 }
 
 /// Returns the mean distance of each value from the median of its group, in bytes, with a penalty for many
@@ -57,11 +62,12 @@ mod tests {
     #[test]
     fn a_few_outliers_change_neither_the_median_nor_the_tolerance() {
         let mut values: Vec<u64> = (0..100).map(|index| 1000 * MIB + index % 7 * MIB / 2).collect();
-        let before = (median(&values), tolerance(&values, median(&values)));
+        let limit = |values: &[u64], middle: u64| tolerance(&distances(values, middle), middle);
+        let before = (median(&values), limit(&values, median(&values)));
         values[3] = 9000 * MIB;
         values[50] = 1;
         assert_eq!(median(&values), before.0);
-        assert!((tolerance(&values, before.0) - before.1).abs() < MIB as f64);
+        assert!((limit(&values, before.0) - before.1).abs() < MIB as f64);
         assert!(spread(&values) < 0.01);
     }
 

@@ -80,6 +80,36 @@ fn the_ranks_of_a_node_out_of_line_are_one_deviation() {
     assert_eq!((answer.deviations[0].node.as_deref(), answer.deviations[0].ranks.len()), (Some("node5"), 8));
 }
 
+/// A job whose first stage has all ranks of `node0` and one of each other node.
+fn job_with_a_majority() -> Vec<DrawnRank> {
+    let drawn = |number: u32| {
+        let (node, local_rank) = (number / 8, number % 8);
+        let stage = u32::from(node > 0 && local_rank > 0);
+        let held = rank(number)
+            .holds(10, "model.layers", 10 * GIB + noise(number))
+            .at("pp", stage, 2)
+            .on(node, local_rank);
+        if stage == 1 { held.holds(44, "lm_head", 5 * GIB) } else { held }
+    };
+    (0..48).map(drawn).collect()
+}
+
+#[test]
+fn a_node_with_most_ranks_of_a_stage_does_not_decide_what_is_normal() {
+    assert_eq!(answer(job_with_a_majority()).deviations, []);
+    let mut ranks = job_with_a_majority();
+    for rank in &mut ranks[..8] {
+        *rank = rank.clone().holds(12, "cache", GIB);
+    }
+    let answer = answer(ranks);
+    let found: Vec<(Option<&str>, usize)> =
+        answer.deviations.iter().map(|found| (found.node.as_deref(), found.ranks.len())).collect();
+    assert_eq!(found, [(Some("node0"), 8)]);
+    let difference = &answer.deviations[0].difference;
+    assert!(difference.bytes > 0 && difference.bytes.unsigned_abs().abs_diff(GIB) < 100 * MIB);
+    assert_eq!(difference.site.as_ref().map(|(site, _)| site.line), Some(12));
+}
+
 #[test]
 fn two_dimensions_can_explain_the_peaks_together() {
     let drawn = |number: u32| {

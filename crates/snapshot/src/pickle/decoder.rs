@@ -1,6 +1,6 @@
 //! Decoder for one event dictionary of the usual shape, with its values in any encoding.
 
-use super::events::{Tables, recalled_stack};
+use super::events::{EventTables, RunDecoder};
 use super::template::{Places, Template};
 use super::value::{PickleValue, ValueKind};
 use crate::stacks::StackId;
@@ -29,25 +29,27 @@ const KEYS: [StrId; 10] = [
 ];
 
 /// Decoder for the event at the start of `bytes`.
-pub(super) struct Decoder<'a, 'b, 'c> {
+pub(super) struct Decoder<'a, 'b, 'c, T> {
     bytes: &'a [u8],
     position: usize,
     /// Length in bytes of the last integer in the long encoding.
     last_long: usize,
-    tables: &'b mut Tables<'c>,
+    /// Whether a frame header appeared within the event.
+    is_interrupted: bool,
+    run: &'b mut RunDecoder<'c, T>,
 }
 
-impl<'a, 'b, 'c> Decoder<'a, 'b, 'c> {
+impl<'a, 'b, 'c, T: EventTables> Decoder<'a, 'b, 'c, T> {
     /// Creates a decoder for an event that begins with `}`.
-    pub(super) fn new(bytes: &'a [u8], tables: &'b mut Tables<'c>) -> Decoder<'a, 'b, 'c> {
-        Decoder { bytes, position: 1, last_long: 0, tables }
+    pub(super) fn new(bytes: &'a [u8], run: &'b mut RunDecoder<'c, T>) -> Decoder<'a, 'b, 'c, T> {
+        Decoder { bytes, position: 1, last_long: 0, is_interrupted: false, run }
     }
 
     /// Decodes the event into a new row, updates the template, and returns its length in bytes; `None`
     /// leaves the event to the machine.
     pub(super) fn event(mut self) -> Option<usize> {
         let mut places = Places::default();
-        let row = self.tables.builder.events.len() as u32;
+        let row = self.run.tables.next_row();
         self.memoize(PickleValue::new(ValueKind::Event(row)))?;
         while self.byte()? != b'(' {
             self.position -= 1;
@@ -84,7 +86,7 @@ impl<'a, 'b, 'c> Decoder<'a, 'b, 'c> {
         }
         let time_us = self.int()?;
         places.time = self.long_place();
-        let memoized = self.tables.memo.len();
+        let memoized = self.run.tables.new_values().len();
         if self.key(6)? {
             context.compile_context = self.text()?;
         }
@@ -95,7 +97,7 @@ impl<'a, 'b, 'c> Decoder<'a, 'b, 'c> {
         if self.key(8)? {
             context.pool = Some(self.pool()?);
         }
-        let memoized = memoized..self.tables.memo.len();
+        let memoized = memoized..self.run.tables.new_values().len();
         let has_stack = self.key(9)?;
         places.stack = self.position;
         let stack = if has_stack { self.stack()? } else { StackId::EMPTY };
@@ -105,15 +107,14 @@ impl<'a, 'b, 'c> Decoder<'a, 'b, 'c> {
         if self.byte()? != b'u' {
             return None;
         }
-        let context = self.tables.builder.context(context);
-        self.tables.builder.timed_event(EventRow { action, addr, size, time_us, stack, context });
+        let context = self.run.tables.context(context)?;
+        self.run.tables.push_event(EventRow { action, addr, size, time_us, stack, context });
         // Memo instructions with a number (protocols 2 and 3) differ in every event, so they have no
-        // template.
-        if has_addr && has_stack && self.bytes.get(1) == Some(&0x94) {
-            let memoized = &self.tables.memo[memoized];
-            let before = self.tables.cache.template.take();
-            self.tables.cache.template =
-                Template::new(self.bytes, &places, action, memoized, context, before);
+        // template. Frame headers are rare and appear anywhere: the next event is like the one before.
+        if has_addr && has_stack && !self.is_interrupted && self.bytes.get(1) == Some(&0x94) {
+            let memoized = &self.run.tables.new_values()[memoized];
+            let before = self.run.cache.template.take();
+            self.run.cache.template = Template::new(self.bytes, &places, action, memoized, context, before);
         }
         Some(self.position)
     }
@@ -130,7 +131,7 @@ impl<'a, 'b, 'c> Decoder<'a, 'b, 'c> {
         }
         let before = self.position;
         let slot = self.reference()?;
-        let found = self.tables.memo.get(slot)?.kind() == ValueKind::Str(KEYS[place]);
+        let found = self.run.tables.memoized(slot)?.kind() == ValueKind::Str(KEYS[place]);
         if !found {
             self.position = before;
         }
@@ -159,6 +160,7 @@ impl<'a, 'b, 'c> Decoder<'a, 'b, 'c> {
             return None;
         }
         self.position += FRAME_HEADER_BYTES;
+        self.is_interrupted = true;
         Some(())
     }
 
@@ -207,17 +209,18 @@ impl<'a, 'b, 'c> Decoder<'a, 'b, 'c> {
     /// Reads a reference and returns the value in the memo.
     fn recall(&mut self) -> Option<ValueKind> {
         let slot = self.reference()?;
-        Some(self.tables.nodes.resolve(*self.tables.memo.get(slot)?).kind())
+        let value = self.run.tables.memoized(slot)?;
+        Some(self.run.tables.nodes().resolve(value).kind())
     }
 
     /// Consumes the optional memo instruction after a new value: MEMOIZE, or BINPUT with the next free
     /// number.
     fn memoize(&mut self, value: PickleValue) -> Option<()> {
-        let next = || self.tables.memo.len();
+        let next = || self.run.tables.next_slot();
         let length = match self.peek()? {
             0x94 => 1,
-            b'q' if usize::from((self.word()? >> 8) as u8) == next() => 2,
-            b'r' if (self.word()? >> 8) as u32 as usize == next() => 5,
+            b'q' if Some(usize::from((self.word()? >> 8) as u8)) == next() => 2,
+            b'r' if Some((self.word()? >> 8) as u32 as usize) == next() => 5,
             b'q' | b'r' => return None,
             FRAME_OPCODE => {
                 self.skip_frame()?;
@@ -226,7 +229,7 @@ impl<'a, 'b, 'c> Decoder<'a, 'b, 'c> {
             _ => return Some(()),
         };
         self.position += length;
-        self.tables.memo.push(value);
+        self.run.tables.new_values().push(value);
         Some(())
     }
 
@@ -255,7 +258,7 @@ impl<'a, 'b, 'c> Decoder<'a, 'b, 'c> {
     /// Reads an inline string.
     fn inline_text(&mut self, length: usize) -> Option<StrId> {
         let bytes = self.bytes.get(self.position..)?.get(..length)?;
-        let text = self.tables.builder.strings.intern(std::str::from_utf8(bytes).ok()?);
+        let text = self.run.tables.text(std::str::from_utf8(bytes).ok()?)?;
         self.position += length;
         self.memoize(PickleValue::new(ValueKind::Str(text)))?;
         Some(text)
@@ -266,14 +269,14 @@ impl<'a, 'b, 'c> Decoder<'a, 'b, 'c> {
             b']' => self.position += 1,
             b'h' | b'j' => {
                 let slot = self.reference()?;
-                return recalled_stack(self.tables.memo, self.tables.nodes, slot);
+                return self.run.tables.recalled_stack(slot);
             }
             _ => {
                 self.skip_frame()?;
                 return self.stack();
             }
         }
-        let slot = self.tables.memo.len();
+        let list = self.run.tables.new_values().len();
         self.memoize(PickleValue::new(ValueKind::Stack(StackId::EMPTY)))?;
         if self.peek()? == FRAME_OPCODE {
             self.skip_frame()?;
@@ -281,7 +284,7 @@ impl<'a, 'b, 'c> Decoder<'a, 'b, 'c> {
         match self.peek()? {
             b'(' => {
                 self.position += 1;
-                self.new_stack(slot)
+                self.new_stack(list)
             }
             // The end of the event: the list stays empty.
             b'u' => Some(StackId::EMPTY),
@@ -291,33 +294,29 @@ impl<'a, 'b, 'c> Decoder<'a, 'b, 'c> {
 
     /// Reads a list of known frames. The same call path is encoded with the same bytes each time, so the
     /// frames are looked up only once.
-    fn new_stack(&mut self, slot: usize) -> Option<StackId> {
+    fn new_stack(&mut self, list: usize) -> Option<StackId> {
         let from = self.position;
-        let mut interrupted = false;
         loop {
             match self.peek()? {
                 b'h' => self.position += 2,
                 b'j' => self.position += 5,
                 b'e' => break,
-                _ => {
-                    self.skip_frame()?;
-                    interrupted = true;
-                }
+                _ => self.skip_frame()?,
             }
         }
         let encoding = &self.bytes[from..self.position];
-        let stack = match self.tables.cache.stack_cache.find(encoding) {
+        let stack = match self.run.cache.stack_cache.find(encoding) {
             Some(stack) => stack,
             None => {
                 let stack = self.encoded_stack(from)?;
-                if !interrupted {
-                    self.tables.cache.stack_cache.add(encoding, stack);
+                if !self.is_interrupted {
+                    self.run.cache.stack_cache.add(encoding, stack);
                 }
                 stack
             }
         };
         self.position += 1;
-        if let Some(memoized) = self.tables.memo.get_mut(slot) {
+        if let Some(memoized) = self.run.tables.new_values().get_mut(list) {
             *memoized = PickleValue::new(ValueKind::Stack(stack));
         }
         Some(stack)
@@ -326,14 +325,14 @@ impl<'a, 'b, 'c> Decoder<'a, 'b, 'c> {
     /// Returns the stack encoded from `from` to the current position.
     fn encoded_stack(&mut self, from: usize) -> Option<StackId> {
         let to = std::mem::replace(&mut self.position, from);
-        self.tables.cache.frames.clear();
+        self.run.cache.frames.clear();
         while self.position < to {
             match self.recall()? {
-                ValueKind::Frame(frame) => self.tables.cache.frames.push(frame),
+                ValueKind::Frame(frame) => self.run.cache.frames.push(frame),
                 _ => return None,
             }
         }
-        Some(self.tables.builder.stacks.intern(&self.tables.cache.frames))
+        self.run.tables.stack(&self.run.cache.frames)
     }
 
     fn pool(&mut self) -> Option<PoolId> {

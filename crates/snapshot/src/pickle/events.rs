@@ -5,7 +5,7 @@
 //! (the first occurrence of a name, a key added by a later torch) is left to the machine.
 
 use super::decoder::{Decoder, FRAME_HEADER_BYTES, FRAME_OPCODE};
-use super::machine::Machine;
+use super::machine::{Machine, WINDOW_BYTES};
 use super::nodes::Nodes;
 use super::stack_cache::StackCache;
 use super::template::Template;
@@ -13,8 +13,10 @@ use super::value::{PickleValue, ValueKind};
 use crate::builder::Builder;
 use crate::error::Error;
 use crate::stacks::{FrameId, StackId};
-use crate::tables::EventRow;
+use crate::tables::{Context, EventRow};
+use crate::text::StrId;
 use std::io::Read;
+use std::ops::Range;
 
 /// What is remembered from one event to the next about how the file encodes them.
 #[derive(Default)]
@@ -25,29 +27,116 @@ pub(super) struct EventCache {
     pub(super) frames: Vec<FrameId>,
 }
 
-/// Parts of the machine that events are written to.
-pub(super) struct Tables<'a> {
-    pub(super) memo: &'a mut Vec<PickleValue>,
-    pub(super) nodes: &'a Nodes,
-    pub(super) builder: &'a mut Builder,
+/// Tables that decoded events go into: those of the machine, or those of a chunk. A method that returns
+/// `None` leaves the event to the machine.
+pub(super) trait EventTables {
+    /// Starts an event and returns the length of the memo, for [`EventTables::abandon_event`].
+    fn begin_event(&mut self) -> usize;
+    /// Removes what an event that cannot be decoded has added to the memo.
+    fn abandon_event(&mut self, begun: usize);
+    /// Returns the row of the next event.
+    fn next_row(&self) -> u32;
+    /// Adds a row that has all of its keys, time included.
+    fn push_event(&mut self, row: EventRow);
+    /// Returns the memo slot of the next value, if it is known.
+    fn next_slot(&self) -> Option<usize>;
+    /// Returns the value in a memo slot.
+    fn memoized(&self, slot: usize) -> Option<PickleValue>;
+    /// Returns the stack in a memo slot.
+    fn recalled_stack(&mut self, slot: usize) -> Option<StackId>;
+    /// Values that were memoized here, which grow with each event.
+    fn new_values(&mut self) -> &mut Vec<PickleValue>;
+    fn nodes(&self) -> &Nodes;
+    fn text(&mut self, text: &str) -> Option<StrId>;
+    fn stack(&mut self, frames: &[FrameId]) -> Option<StackId>;
+    fn context(&mut self, context: Context) -> Option<u32>;
+}
+
+/// Tables of the machine.
+struct MachineTables<'a> {
+    memo: &'a mut Vec<PickleValue>,
+    nodes: &'a Nodes,
+    builder: &'a mut Builder,
+}
+
+impl EventTables for MachineTables<'_> {
+    #[inline]
+    fn begin_event(&mut self) -> usize {
+        self.memo.len()
+    }
+
+    fn abandon_event(&mut self, begun: usize) {
+        self.memo.truncate(begun);
+    }
+
+    #[inline]
+    fn next_row(&self) -> u32 {
+        self.builder.events.len() as u32
+    }
+
+    #[inline]
+    fn push_event(&mut self, row: EventRow) {
+        self.builder.timed_event(row);
+    }
+
+    fn next_slot(&self) -> Option<usize> {
+        Some(self.memo.len())
+    }
+
+    #[inline]
+    fn memoized(&self, slot: usize) -> Option<PickleValue> {
+        self.memo.get(slot).copied()
+    }
+
+    #[inline]
+    fn recalled_stack(&mut self, slot: usize) -> Option<StackId> {
+        stack_in(self.nodes, self.memoized(slot)?)
+    }
+
+    #[inline]
+    fn new_values(&mut self) -> &mut Vec<PickleValue> {
+        self.memo
+    }
+
+    fn nodes(&self) -> &Nodes {
+        self.nodes
+    }
+
+    fn text(&mut self, text: &str) -> Option<StrId> {
+        Some(self.builder.strings.intern(text))
+    }
+
+    fn stack(&mut self, frames: &[FrameId]) -> Option<StackId> {
+        Some(self.builder.stacks.intern(frames))
+    }
+
+    fn context(&mut self, context: Context) -> Option<u32> {
+        Some(self.builder.context(context))
+    }
+}
+
+/// Decoder for a run of events.
+pub(super) struct RunDecoder<'a, T> {
+    pub(super) tables: T,
     pub(super) cache: &'a mut EventCache,
 }
 
 impl<R: Read> Machine<R> {
-    /// Decodes as many events as follow at the current position, if any.
+    /// Decodes as many events as follow at the current position; returns whether there were any.
     #[inline]
-    pub(super) fn take_events(&mut self) -> Result<(), Error> {
-        while self.window.rest().first() == Some(&b'}') {
+    pub(super) fn take_events(&mut self) -> Result<bool, Error> {
+        let start = self.window.offset();
+        while self.window.rest().first() == Some(&b'}') && self.window.offset() < self.next_budget_check {
+            if self.take_chunks()? {
+                continue;
+            }
             let first = self.builder.events.len() as u32;
-            let mut tables = Tables {
-                memo: &mut self.memo,
-                nodes: &self.nodes,
-                builder: &mut self.builder,
-                cache: &mut self.cache,
-            };
-            let length = tables.take_run(self.window.rest());
+            let tables =
+                MachineTables { memo: &mut self.memo, nodes: &self.nodes, builder: &mut self.builder };
+            let limit = (self.next_budget_check - self.window.offset()) as usize;
+            let length = RunDecoder { tables, cache: &mut self.cache }.take_run(self.window.rest(), limit);
             self.window.advance(length);
-            self.push_events(first);
+            self.push_events(first..self.builder.events.len() as u32);
             // The writer closes one batch of a list and opens the next: handled here because it is
             // frequent.
             match self.window.rest() {
@@ -58,19 +147,17 @@ impl<R: Read> Machine<R> {
                 _ => break,
             }
         }
-        Ok(())
+        Ok(self.window.offset() > start)
     }
 
-    /// Pushes the events since `first` onto the stack.
-    fn push_events(&mut self, first: u32) {
-        self.stack.extend(
-            (first..self.builder.events.len() as u32).map(|row| PickleValue::new(ValueKind::Event(row))),
-        );
+    /// Pushes events onto the stack.
+    pub(super) fn push_events(&mut self, rows: Range<u32>) {
+        self.stack.extend(rows.map(|row| PickleValue::new(ValueKind::Event(row))));
     }
 
     /// Executes the opcodes `e(`: appends the values above the mark to the list below it, and sets a new
     /// mark.
-    fn close_batch(&mut self) -> Result<(), Error> {
+    pub(super) fn close_batch(&mut self) -> Result<(), Error> {
         if let Some(&mark) = self.marks.last()
             && let Some(below) = mark.checked_sub(1)
             && let (Some(list), Some(first)) = (self.stack.get(below), self.stack.get(mark))
@@ -89,12 +176,12 @@ impl<R: Read> Machine<R> {
     }
 }
 
-impl Tables<'_> {
-    /// Decodes events from the start of `bytes` while they have the usual shape; returns the bytes
-    /// consumed.
-    fn take_run(&mut self, bytes: &[u8]) -> usize {
+impl<T: EventTables> RunDecoder<'_, T> {
+    /// Decodes events from the start of `bytes` while they have the usual shape and start before `limit`;
+    /// returns the bytes consumed.
+    pub(super) fn take_run(&mut self, bytes: &[u8], limit: usize) -> usize {
         let mut length = 0;
-        loop {
+        while length < limit {
             match bytes[length..] {
                 [b'}', ..] => {}
                 [FRAME_OPCODE, _, _, _, _, _, _, _, _, b'}', ..] => {
@@ -103,19 +190,21 @@ impl Tables<'_> {
                 }
                 _ => return length,
             }
-            if let Some(taken) = self.repeat(&bytes[length..]) {
+            let event = &bytes[length..bytes.len().min(length + WINDOW_BYTES)];
+            let begun = self.tables.begin_event();
+            if let Some(taken) = self.repeat(event) {
                 length += taken;
                 continue;
             }
-            let memoized = self.memo.len();
-            match Decoder::new(&bytes[length..], self).event() {
+            match Decoder::new(event, self).event() {
                 Some(taken) => length += taken,
                 None => {
-                    self.memo.truncate(memoized);
+                    self.tables.abandon_event(begun);
                     return length;
                 }
             }
         }
+        length
     }
 
     /// Decodes the event at the start of `bytes` if it is encoded like the one before; returns its
@@ -130,12 +219,12 @@ impl Tables<'_> {
             b'h' => {
                 let slot = usize::from(*bytes.get(position + 1)?);
                 position += 2;
-                recalled_stack(self.memo, self.nodes, slot)?
+                self.tables.recalled_stack(slot)?
             }
             b'j' => {
                 let slot = u32::from_le_bytes(*bytes.get(position + 1..)?.first_chunk()?) as usize;
                 position += 5;
-                recalled_stack(self.memo, self.nodes, slot)?
+                self.tables.recalled_stack(slot)?
             }
             b']' => {
                 new_list = true;
@@ -158,12 +247,14 @@ impl Tables<'_> {
         if *bytes.get(position)? != b'u' {
             return None;
         }
-        self.memo.push(PickleValue::new(ValueKind::Event(self.builder.events.len() as u32)));
-        self.memo.extend_from_slice(template.memoized());
+        let row = self.tables.next_row();
+        let memo = self.tables.new_values();
+        memo.push(PickleValue::new(ValueKind::Event(row)));
+        memo.extend_from_slice(template.memoized());
         if new_list {
-            self.memo.push(PickleValue::new(ValueKind::Stack(stack)));
+            memo.push(PickleValue::new(ValueKind::Stack(stack)));
         }
-        self.builder.events.push(EventRow {
+        self.tables.push_event(EventRow {
             action: event.action,
             addr: event.addr,
             size: event.size,
@@ -175,10 +266,10 @@ impl Tables<'_> {
     }
 }
 
-/// Returns the stack in a memo slot.
+/// Returns the stack that a value is.
 #[inline]
-pub(super) fn recalled_stack(memo: &[PickleValue], nodes: &Nodes, slot: usize) -> Option<StackId> {
-    match nodes.resolve(*memo.get(slot)?).kind() {
+pub(super) fn stack_in(nodes: &Nodes, value: PickleValue) -> Option<StackId> {
+    match nodes.resolve(value).kind() {
         ValueKind::Stack(stack) => Some(stack),
         _ => None,
     }

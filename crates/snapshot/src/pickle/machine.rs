@@ -1,5 +1,6 @@
 //! Restricted pickle machine.
 
+use super::chunks::ParallelDecoding;
 use super::events::EventCache;
 use super::nodes::Nodes;
 use super::number::{self, Number, ParsedNumber};
@@ -15,6 +16,8 @@ use std::io::Read;
 /// Memory in bytes that any pickle may use before it is refused. Real snapshots stay far below (0.6 ×
 /// their size is usual), and later stages stay within three times the input.
 const BASE_BUDGET_BYTES: usize = 12 << 20;
+/// Distance in bytes between two checks of the budget; a power of two.
+const BUDGET_CHECK_BYTES: u64 = 64 << 10;
 
 /// First value of a file written by `torch.save` in its format before zip.
 const LEGACY_TORCH_MAGIC: i128 = 0x1950_a86a_20f9_469c_fc6c;
@@ -30,7 +33,8 @@ pub(super) struct Machine<R> {
     pub(super) nodes: Nodes,
     pub(super) builder: Builder,
     pub(super) cache: EventCache,
-    next_budget_check: u64,
+    pub(super) next_budget_check: u64,
+    pub(super) parallel: Option<ParallelDecoding>,
 }
 
 impl<R: Read> Machine<R> {
@@ -45,6 +49,7 @@ impl<R: Read> Machine<R> {
             builder: Builder::new(),
             cache: EventCache::default(),
             next_budget_check: 0,
+            parallel: None,
         }
     }
 
@@ -77,17 +82,20 @@ impl<R: Read> Machine<R> {
     }
 
     /// Executes one pickle and returns its value.
-    fn run(&mut self) -> Result<PickleValue, Error> {
+    pub(super) fn run(&mut self) -> Result<PickleValue, Error> {
         self.stack.clear();
         self.marks.clear();
         self.memo.clear();
         self.sparse_memo.clear();
-        self.cache = EventCache::default();
+        self.forget_encodings();
         loop {
-            // The fast path consumes whole events; `step` handles what it leaves.
+            // The fast path consumes whole events; `step` handles what it leaves. An event that the end of
+            // the window cuts is decoded once the window has all of it.
             self.window.fill(WINDOW_BYTES)?;
             self.check_budget()?;
-            self.take_events()?;
+            if self.take_events()? {
+                continue;
+            }
             let [opcode] = self.take()?;
             if opcode == b'.' {
                 return self.pop();
@@ -101,14 +109,28 @@ impl<R: Read> Machine<R> {
         if offset < self.next_budget_check {
             return Ok(());
         }
-        self.next_budget_check = offset + (64 << 10);
+        // The same positions however the file is read and decoded, so that the same byte is reported.
+        self.next_budget_check = (offset | (BUDGET_CHECK_BYTES - 1)) + 1;
+        if self.is_within_budget(0) { Ok(()) } else { Err(Error::too_large(offset)) }
+    }
+
+    /// Returns whether `more` bytes of memory are allowed at the current position.
+    pub(super) fn is_within_budget(&self, more: usize) -> bool {
+        let offset = self.window.offset();
         let used = self.builder.footprint()
             + self.nodes.footprint()
             + self.window.footprint()
             + (self.stack.len() + self.marks.len() + self.memo.len()) * 8
             + self.sparse_memo.capacity() * 17;
-        let allowed = BASE_BUDGET_BYTES + (offset + offset / 4) as usize;
-        if used > allowed { Err(Error::too_large(offset)) } else { Ok(()) }
+        used + more <= BASE_BUDGET_BYTES + (offset + offset / 4) as usize
+    }
+
+    /// Forgets how the file encodes events.
+    fn forget_encodings(&mut self) {
+        self.cache = EventCache::default();
+        if let Some(parallel) = &mut self.parallel {
+            parallel.forget_encodings();
+        }
     }
 
     /// Executes one opcode: the table of the pickle language.
@@ -455,7 +477,7 @@ impl<R: Read> Machine<R> {
         if index < self.memo.len() {
             self.memo[index] = top;
             // References to this slot have changed their meaning.
-            self.cache = EventCache::default();
+            self.forget_encodings();
         } else if index <= self.memo.len() + 1024 {
             self.memo.resize(index, PickleValue::UNSET);
             self.memo.push(top);
@@ -531,5 +553,6 @@ const MAX_NUMBER_BYTES: usize = 64 << 10;
 /// Maximum stream length in bytes that memory is reserved for.
 const MAX_EXPECTED_BYTES: usize = 16 << 30;
 
-/// Bytes kept in the window: more than any event without an inline stack takes.
+/// Bytes kept in the window: more than any event without an inline stack takes. Longer events are left to the
+/// machine, wherever the window ends.
 pub(super) const WINDOW_BYTES: usize = 4 << 10;

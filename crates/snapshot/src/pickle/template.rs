@@ -93,6 +93,11 @@ impl Template {
         Some(template)
     }
 
+    /// Returns whether `bytes` begins like an event.
+    pub(super) fn begins(&self, bytes: &[u8]) -> bool {
+        bytes.first_chunk().is_some_and(|bytes| self.runs[0].skip(bytes, 0).is_some())
+    }
+
     pub(super) fn memoized(&self) -> &[PickleValue] {
         &self.memoized
     }
@@ -102,7 +107,7 @@ impl Template {
     }
 
     /// Returns the changing parts of the event at the start of `bytes`, if everything else is unchanged.
-    #[inline]
+    #[inline(always)]
     pub(super) fn decode(&self, bytes: &[u8]) -> Option<Changes> {
         let bytes: &[u8; MAX_TEMPLATE_BYTES] = bytes.first_chunk()?;
         let [before_action, before_addr, before_size, before_time, before_stack] = &self.runs;

@@ -81,6 +81,13 @@ impl PickleValue {
         (fits(a) && fits(b)).then(|| PickleValue::new(ValueKind::Pair(a as u32, b as u32)))
     }
 
+    /// Returns the value with its row moved by `rows`, if it is an event.
+    #[inline]
+    pub(crate) fn moved(self, rows: u32) -> PickleValue {
+        let is_event = self.0 & 15 == PickleValue::new(ValueKind::Event(0)).0;
+        PickleValue(self.0 + if is_event { u64::from(rows) << 4 } else { 0 })
+    }
+
     #[inline]
     pub(crate) fn kind(self) -> ValueKind {
         let payload = self.0 >> 4;

@@ -20,7 +20,7 @@ pub(crate) fn run(args: &FleetArgs, host: &Host, terminal: &mut Terminal) -> any
         return Ok(0);
     }
     if let Some(number) = args.rank {
-        return one_rank(&ranks, number, args.json, terminal);
+        return one_rank(&ranks, number, args, terminal);
     }
     let records = match args.engine {
         EngineArg::Local => fleet::read(&ranks, &TALK),
@@ -30,7 +30,8 @@ pub(crate) fn run(args: &FleetArgs, host: &Host, terminal: &mut Terminal) -> any
     if let (Some(_), Some(folder)) = (args.to, &args.output) {
         return tables(&records, folder, terminal);
     }
-    let answer = FleetAnswer::new(&records, args.by.as_deref())?;
+    let mut answer = FleetAnswer::new(&records, args.by.as_deref())?;
+    fleet::open_outliers(&mut answer, &TALK);
     if args.json {
         document::print(&FleetDocument::from(&answer), terminal)?;
     } else {
@@ -54,22 +55,26 @@ fn check_some_read(records: &[RankRecord]) -> Result<(), Failure> {
 fn one_rank(
     ranks: &[RankSource],
     number: u32,
-    json: bool,
+    args: &FleetArgs,
     terminal: &mut Terminal,
 ) -> anyhow::Result<ExitCode> {
-    let mut named = ranks.iter().filter(|rank| rank.rank_in_name() == Some(number));
-    let Some(rank) = named.next() else {
-        let numbers = ranks.iter().filter_map(RankSource::rank_in_name);
-        let cause = numbers.clone().min().zip(numbers.max());
-        let cause = cause.map(|(low, high)| format!("the names of the files have the ranks {low} to {high}"));
-        let hint = Some("`oomph fleet --list` shows the files");
-        return Err(Failure::new(format!("there is no file of rank {number}"), cause, hint).into());
+    let numbers = fleet::rank_numbers(ranks);
+    let mut files = ranks.iter().zip(&numbers).filter(|(_, of)| **of == Some(number)).map(|(file, _)| file);
+    let Some(rank) = files.next() else {
+        let mut numbers: Vec<u32> = numbers.into_iter().flatten().collect();
+        numbers.sort_unstable();
+        let cause = (!numbers.is_empty()).then(|| format!("there are ranks {}", text::numbers(&numbers)));
+        let inputs = args.inputs.iter().take(3);
+        let inputs: Vec<String> =
+            inputs.map(|input| format!("`{}`", fleet::without_credentials(input))).collect();
+        let what = format!("no recording of rank {number} in {}", inputs.join(", "));
+        return Err(Failure::new(what, cause, Some("`oomph fleet --list` shows the files")).into());
     };
-    if named.next().is_some() {
-        terminal.say(&format!("note: several files have this number; this is {}", rank.file.name));
+    if files.next().is_some() {
+        terminal.say(&format!("note: several recordings are of this rank; this is {}", rank.file.name));
     }
     let input = fleet::load(rank, &TALK)?;
-    let args = ReportArgs { json, ..ReportArgs::for_new_run() };
+    let args = ReportArgs { json: args.json, ..ReportArgs::for_new_run() };
     let mut report = Report::new(&args, 1);
     let devices = input.devices();
     report.add(&input, &devices, terminal)?;

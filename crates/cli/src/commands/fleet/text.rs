@@ -203,6 +203,10 @@ fn deviations(answer: &FleetAnswer, terminal: &mut Terminal) -> anyhow::Result<(
             _ => format!("{who}  {up_to}{}{what}{cause}", signed(difference.bytes)),
         };
         paragraph("   ", "     ", &text, None, terminal)?;
+        if let Some(reason) = group.iter().find_map(|one| one.unread.as_deref()) {
+            let text = format!("not compared line by line: {reason}");
+            paragraph("     ", "     ", &text, None, terminal)?;
+        }
     }
     more(groups.len(), MAX_ROWS, "deviation", terminal)
 }
@@ -405,7 +409,7 @@ fn list(labels: &[RankLabel], count: usize) -> String {
 const MAX_INTERVALS: usize = 6;
 
 /// `0 to 7, 9`
-fn numbers(numbers: &[u32]) -> String {
+pub(super) fn numbers(numbers: &[u32]) -> String {
     let mut intervals: Vec<(u32, u32)> = Vec::new();
     for &number in numbers {
         match intervals.last_mut() {

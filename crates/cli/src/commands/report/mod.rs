@@ -38,7 +38,8 @@ fn many_ranks(args: &ReportArgs, files: &[PathBuf], terminal: &mut Terminal) -> 
     let shown: Vec<String> = args.inputs.iter().map(|path| path.to_string_lossy().into_owned()).collect();
     let files: Vec<String> = files.iter().map(|path| path.to_string_lossy().into_owned()).collect();
     let records = fleet::read(&fleet::list(&files)?, &TALK);
-    let answer = fleet::FleetAnswer::new(&records, None)?;
+    let mut answer = fleet::FleetAnswer::new(&records, None)?;
+    fleet::open_outliers(&mut answer, &TALK);
     super::fleet::text::print(&answer, false, &shown, terminal)?;
     let is_severe = |limit: Severity| {
         let limits = [Severity::Low, Severity::Medium, Severity::High].map(Severity::name);
