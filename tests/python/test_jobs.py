@@ -10,7 +10,7 @@ from conftest import FORKING_PYTHON, ROOT, Predict
 from schemas import parsed
 
 BEGIN = """
-import os, torch, torch.distributed as dist
+import os, time, torch, torch.distributed as dist
 from torch import nn
 device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
 torch.cuda.set_device(device)
@@ -24,6 +24,10 @@ DATA_PARALLEL = (
 model = nn.parallel.DistributedDataParallel(nn.Linear(1024, 1024).to(device))
 for _ in range(3):
     model(torch.randn(4, 1024, device=device)).sum().backward()
+    time.sleep(0.3)  # PyTorch's watchdog looks at the collectives meanwhile
+
+# 4 MiB each: parameters, gradients, the new one of a parameter, buckets, and the buckets of the first step.
+assert torch.cuda.max_memory_allocated() >= 20 << 20, torch.cuda.max_memory_allocated()
 
 # Small messages between the ranks that run, on the GPU and on the CPU.
 found = [None] * world

@@ -56,6 +56,7 @@ pub(crate) const INVALID_DEVICE: StatusCode = 101;
 pub(crate) const INVALID_CONTEXT: StatusCode = 201;
 pub(crate) const INVALID_HANDLE: StatusCode = 400;
 pub(crate) const NOT_FOUND: StatusCode = 500;
+pub(crate) const NOT_READY: StatusCode = 600;
 pub(crate) const NOT_SUPPORTED: StatusCode = 801;
 pub(crate) const CAPTURE_UNSUPPORTED: StatusCode = 900;
 

@@ -17,6 +17,7 @@ mod contents;
 mod exchange;
 mod group;
 mod stand_ins;
+mod watchdog;
 
 use crate::copies::MAX_KEPT_COPY_BYTES;
 use crate::{StatusCode, graphs, memory, put, values};
@@ -30,6 +31,8 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub(crate) use watchdog::is_hidden_from_watchdog;
 
 const SUCCESS: StatusCode = 0;
 const UNHANDLED_CUDA_ERROR: StatusCode = 1;

@@ -1,7 +1,8 @@
-//! Streams and events. All work completes immediately, because kernels do nothing.
+//! Streams and events. All work completes immediately, because kernels do nothing. Only PyTorch's NCCL
+//! watchdog learns of it later.
 
 use crate::graphs;
-use crate::{CAPTURE_UNSUPPORTED, INVALID_HANDLE, SUCCESS, StatusCode, device, put};
+use crate::{CAPTURE_UNSUPPORTED, INVALID_HANDLE, NOT_READY, SUCCESS, StatusCode, device, nccl, put};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -117,6 +118,9 @@ runtime_query! {
         }
         if unsafe { (*event).capture }.is_some_and(graphs::is_active) {
             return device::record_error(CAPTURE_UNSUPPORTED);
+        }
+        if unsafe { (*event).at }.is_some_and(nccl::is_hidden_from_watchdog) {
+            return device::record_error(NOT_READY);
         }
         SUCCESS
     }
