@@ -53,7 +53,7 @@ const READ_AHEAD_MIN_BYTES: u64 = 1 << 20;
 /// Stream length in bytes from which several threads decode. Shorter ones take less than a tenth of a second.
 const PARALLEL_MIN_BYTES: u64 = 128 << 20;
 /// Fewer threads than this lose more time putting chunks together than they save.
-const MIN_THREADS: usize = 4;
+const MIN_THREADS: usize = 6;
 /// More threads than this would wait for the one that puts the chunks together.
 const MAX_THREADS: usize = 16;
 /// Bytes per thread that are read and decoded at a time.
