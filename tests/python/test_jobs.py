@@ -155,6 +155,25 @@ def test_ranks_need_what_they_needed_on_an_h200(
     assert (found[rank]["peak_allocated"], found[rank]["peak_reserved"]) == (allocated, reserved)
 
 
+def test_symmetric_memory_is_counted_outside_of_pytorchs(predict: Predict) -> None:
+    program = (
+        BEGIN
+        + """
+import torch.distributed._symmetric_memory as symmetric
+shared = symmetric.empty(1 << 26, dtype=torch.uint8, device=device)
+handle = symmetric.rendezvous(shared, dist.group.WORLD)
+handle.get_buffer(1 - rank, (1024,), torch.uint8)
+handle.barrier()
+assert torch.cuda.max_memory_allocated() < 1 << 20
+"""
+    )
+    found = answer(run(predict, program, "--gpus", "2", "--ranks", "all", launcher="--nproc-per-node=2"))
+    used = [of for of in found["devices"] if of["requests"]]
+    # The tensor, and a block for its signals.
+    assert [of["symmetric"] for of in used] == [66 << 20, 66 << 20]
+    assert used[0]["context"] > used[0]["symmetric"]
+
+
 def test_the_stage_with_the_head_is_named(predict: Predict) -> None:
     found = answer(run(predict, STAGES, "--gpus", "2", launcher="--nproc-per-node=2"))
     job = found["job"]

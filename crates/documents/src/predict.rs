@@ -137,6 +137,8 @@ struct DeviceFigures {
     context: u64,
     /// Bytes of these that NCCL takes for its code, communicators and connections, as an estimate.
     nccl: u64,
+    /// Bytes of these that are symmetric memory.
+    symmetric: u64,
     /// Number of allocations.
     requests: u64,
 }
@@ -366,6 +368,7 @@ fn device(figures: &DevicePeak) -> DeviceFigures {
         peak_reserved: figures.reserved.0,
         context: figures.non_pytorch.0,
         nccl: figures.nccl.0,
+        symmetric: figures.symmetric.0,
         requests: figures.requests,
     }
 }

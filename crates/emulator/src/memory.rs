@@ -22,9 +22,19 @@ pub(crate) struct Memory {
     virtual_next: u64,
     /// Ranges of virtual memory that were given back, by their start, with their sizes.
     virtual_free: BTreeMap<u64, u64>,
-    /// Physical memory from `cuMemCreate`: device and size by handle.
-    pub(crate) physical: BTreeMap<u64, (i32, u64)>,
-    pub(crate) next_handle: u64,
+    /// Physical memory by handle.
+    physical: BTreeMap<u64, PhysicalMemory>,
+    next_handle: u64,
+}
+
+/// Physical memory from `cuMemCreate`.
+#[derive(Clone, Copy)]
+pub(crate) struct PhysicalMemory {
+    pub(crate) device: i32,
+    /// Bytes; none if the memory is another process's.
+    pub(crate) size: u64,
+    /// Whether it is symmetric memory, and so not the caching allocator's.
+    pub(crate) is_symmetric: bool,
 }
 
 #[derive(Default)]
@@ -33,8 +43,10 @@ struct DeviceMemory {
     addresses: Option<Addresses<Mapped>>,
     /// Bytes of segments and of physical memory, rounded to the driver's granularity.
     used: u64,
-    /// Bytes of non-PyTorch memory: the context and libraries.
+    /// Bytes of non-PyTorch memory: the context, libraries and symmetric memory.
     non_pytorch: u64,
+    /// Bytes of symmetric memory.
+    symmetric: u64,
     libraries: Vec<Library>,
 }
 
@@ -118,6 +130,46 @@ impl Memory {
             self.virtual_free.insert(at + size, free - size);
         }
         Some(at)
+    }
+
+    /// Physical memory with this handle.
+    pub(crate) fn physical(&self, handle: u64) -> Option<PhysicalMemory> {
+        self.physical.get(&handle).copied()
+    }
+
+    /// Adds physical memory, which has been taken; returns its handle.
+    pub(crate) fn add_physical(&mut self, physical: PhysicalMemory) -> u64 {
+        let handle = self.next_handle;
+        self.next_handle += 1;
+        self.physical.insert(handle, physical);
+        handle
+    }
+
+    /// Gives physical memory back; returns whether it exists.
+    pub(crate) fn release_physical(&mut self, handle: u64) -> bool {
+        let Some(physical) = self.physical.remove(&handle) else { return false };
+        match self.devices.get_mut(physical.device as usize) {
+            Some(device) if physical.is_symmetric => {
+                device.non_pytorch -= physical.size;
+                device.symmetric -= physical.size;
+            }
+            _ => self.release(physical.device, physical.size),
+        }
+        true
+    }
+
+    /// Counts physical memory as symmetric memory, outside of PyTorch's.
+    pub(crate) fn make_symmetric(&mut self, handle: u64) {
+        let Some(physical) = self.physical.get_mut(&handle).filter(|physical| !physical.is_symmetric) else {
+            return;
+        };
+        physical.is_symmetric = true;
+        let PhysicalMemory { device, size, .. } = *physical;
+        self.release(device, size);
+        if let Some(device) = self.devices.get_mut(device as usize) {
+            device.non_pytorch += size;
+            device.symmetric += size;
+        }
     }
 
     /// Gives reserved address space back.
@@ -283,7 +335,13 @@ runtime! {
     }
 }
 
-/// Bytes of non-PyTorch memory (context and libraries) on a device, for oomph's Python part.
+/// Bytes of symmetric memory on all devices of the process, for oomph's Python part.
+#[unsafe(no_mangle)]
+extern "C" fn oomph_emulator_symmetric() -> u64 {
+    memory().devices.iter().map(|memory| memory.symmetric).sum()
+}
+
+/// Bytes of non-PyTorch memory (context, libraries, symmetric memory) on a device, for oomph's Python part.
 #[unsafe(no_mangle)]
 extern "C" fn oomph_emulator_outside(device: i32) -> u64 {
     memory().devices.get(device as usize).map_or(0, |memory| memory.non_pytorch)

@@ -1,7 +1,7 @@
-//! The driver's virtual memory, from which expandable segments are made: address ranges, physical memory,
-//! mappings.
+//! The driver's virtual memory, from which expandable segments and symmetric memory are made: address ranges,
+//! physical memory, mappings.
 
-use crate::memory::{discard, memory};
+use crate::memory::{PhysicalMemory, discard, memory};
 use crate::{INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS, StatusCode, put};
 
 /// Start of `CUmemAllocationProp`.
@@ -13,7 +13,9 @@ struct AllocationProp {
     device: i32,
 }
 
-/// Handle type for sharing between machines, which needs hardware that a card alone does not have.
+/// Handle types: for sharing between processes, a file descriptor; and between machines, which needs hardware
+/// that a card alone does not have.
+const DESCRIPTOR_HANDLE_TYPE: i32 = 1;
 const FABRIC_HANDLE_TYPE: i32 = 8;
 const NOT_PERMITTED: StatusCode = 800;
 
@@ -69,26 +71,17 @@ driver! {
         if !memory.take(prop.device, size as u64) {
             return OUT_OF_MEMORY;
         }
-        let handle = memory.next_handle;
-        memory.next_handle += 1;
-        memory.physical.insert(handle, (prop.device, size as u64));
-        unsafe { put(to, handle) };
+        let owned = PhysicalMemory { device: prop.device, size: size as u64, is_symmetric: false };
+        unsafe { put(to, memory.add_physical(owned)) };
         SUCCESS
     }
 
     fn cuMemRelease(handle: u64) -> StatusCode {
-        let mut memory = memory();
-        match memory.physical.remove(&handle) {
-            Some((device, size)) => {
-                memory.release(device, size);
-                SUCCESS
-            }
-            None => INVALID_VALUE,
-        }
+        if memory().release_physical(handle) { SUCCESS } else { INVALID_VALUE }
     }
 
     fn cuMemMap(_at: u64, _size: usize, _offset: usize, handle: u64, _flags: u64) -> StatusCode {
-        if memory().physical.contains_key(&handle) { SUCCESS } else { INVALID_VALUE }
+        if memory().physical(handle).is_some() { SUCCESS } else { INVALID_VALUE }
     }
 
     fn cuMemUnmap(at: u64, size: usize) -> StatusCode {
@@ -100,12 +93,37 @@ driver! {
         SUCCESS
     }
 
-    /// Sharing memory between processes by handle is not supported.
-    fn cuMemExportToShareableHandle(_to: u64, _handle: u64, _kind: i32, _flags: u64) -> StatusCode {
-        crate::notes::uncovered("cuMemExportToShareableHandle", NOT_SUPPORTED)
+    /// Memory that is shared with other processes is symmetric memory. The descriptor says its size; no
+    /// process sees what another one has written.
+    fn cuMemExportToShareableHandle(to: *mut i32, handle: u64, kind: i32, _flags: u64) -> StatusCode {
+        if kind != DESCRIPTOR_HANDLE_TYPE {
+            return crate::notes::uncovered("cuMemExportToShareableHandle", NOT_SUPPORTED);
+        }
+        let mut memory = memory();
+        let Some(physical) = memory.physical(handle) else { return INVALID_VALUE };
+        let file = unsafe { libc::memfd_create(c"oomph-symmetric-memory".as_ptr(), libc::MFD_CLOEXEC) };
+        if file < 0 {
+            return OUT_OF_MEMORY;
+        }
+        if unsafe { libc::ftruncate(file, physical.size as i64) } != 0 {
+            unsafe { libc::close(file) };
+            return OUT_OF_MEMORY;
+        }
+        memory.make_symmetric(handle);
+        unsafe { put(to, file) };
+        SUCCESS
     }
 
-    fn cuMemImportFromShareableHandle(_to: u64, _handle: u64, _kind: i32) -> StatusCode {
-        crate::notes::uncovered("cuMemImportFromShareableHandle", NOT_SUPPORTED)
+    /// The memory is another process's: it takes none of this one's.
+    fn cuMemImportFromShareableHandle(to: *mut u64, file: u64, kind: i32) -> StatusCode {
+        if kind != DESCRIPTOR_HANDLE_TYPE {
+            return crate::notes::uncovered("cuMemImportFromShareableHandle", NOT_SUPPORTED);
+        }
+        let imported = PhysicalMemory { device: crate::device::current(), size: 0, is_symmetric: true };
+        if unsafe { libc::fcntl(file as i32, libc::F_GETFD) } < 0 {
+            return INVALID_VALUE;
+        }
+        unsafe { put(to, memory().add_physical(imported)) };
+        SUCCESS
     }
 }

@@ -122,6 +122,8 @@ pub struct DevicePeak {
     pub non_pytorch: Bytes,
     /// Bytes of it that NCCL takes.
     pub nccl: Bytes,
+    /// Bytes of it that are symmetric memory.
+    pub symmetric: Bytes,
     /// Number of allocations.
     pub requests: u64,
     /// Whether a free had to wait for another stream.
@@ -379,9 +381,9 @@ fn measure(done: &CompletedRun, progress: &ProgressReporter) -> anyhow::Result<R
             let non_pytorch = rank.info.emulation.non_pytorch.get(device as usize).copied().flatten();
             let events = input.snapshot.events.iter(input.snapshot.rows(device));
             ooms += events.filter(|event| event.action == Action::Oom).count() as u64;
-            let nccl = rank.info.emulation.nccl;
             all.push(DevicePeak {
-                nccl,
+                nccl: rank.info.emulation.nccl,
+                symmetric: rank.info.emulation.symmetric,
                 ..device_peak(rank.rank, &input.snapshot, &history, non_pytorch.unwrap_or_default())
             });
         }
@@ -429,6 +431,7 @@ fn device_peak(rank: u32, snapshot: &Snapshot, history: &History, non_pytorch: B
         reserved: history.reserved_peak.bytes,
         non_pytorch,
         nccl: Bytes::ZERO,
+        symmetric: Bytes::ZERO,
         requests: count,
         has_deferred_frees: history
             .allocations

@@ -204,6 +204,8 @@ pub struct EmulationInfo {
     pub non_pytorch: Vec<Option<Bytes>>,
     /// Bytes of it that NCCL takes.
     pub nccl: Bytes,
+    /// Bytes of it that are symmetric memory.
+    pub symmetric: Bytes,
     /// Loops over data loaders.
     pub loops: Vec<LoopInfo>,
     /// When the program entered a loop or left all: time in microseconds, and row of `loops`.
@@ -368,6 +370,8 @@ struct RankFile {
     #[serde(default)]
     nccl: u64,
     #[serde(default)]
+    symmetric: u64,
+    #[serde(default)]
     loops: Vec<LoopInfo>,
     #[serde(default)]
     marks: Vec<(u64, Option<usize>)>,
@@ -458,6 +462,7 @@ pub(crate) fn parse_rank(bytes: &[u8]) -> Result<(RunInfo, HistoryEnd), FileErro
         uses_inductor: file.inductor,
         non_pytorch: file.devices.iter().map(|device| device.outside.map(Bytes)).collect(),
         nccl: Bytes(file.nccl),
+        symmetric: Bytes(file.symmetric),
         loops: file.loops,
         loop_marks: file.marks,
         has_shortened: file.shortened,

@@ -143,7 +143,8 @@ class RecordedProcess:
             "values": values.AVAILABLE,
             "inductor": "torch._inductor.compile_fx" in sys.modules,
             "devices": [] if self.library is None else _outside(self.library),
-            "nccl": 0 if self.library is None else _nccl(self.library),
+            "nccl": 0 if self.library is None else _bytes(self.library.oomph_emulator_nccl),
+            "symmetric": 0 if self.library is None else _bytes(self.library.oomph_emulator_symmetric),
         }
 
 
@@ -159,7 +160,7 @@ def _outside(library: ctypes.CDLL) -> list[dict[str, int]]:
     return [{"outside": int(library.oomph_emulator_outside(device))} for device in range(torch.cuda.device_count())]
 
 
-def _nccl(library: ctypes.CDLL) -> int:
-    """Bytes of these that NCCL takes."""
-    library.oomph_emulator_nccl.restype = ctypes.c_uint64
-    return int(library.oomph_emulator_nccl())
+def _bytes(of: Any) -> int:
+    """Bytes of these that a part takes, by the emulator's function for it."""
+    of.restype = ctypes.c_uint64
+    return int(of())

@@ -116,13 +116,18 @@ fn verdict(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyhow::Resul
             )?;
         }
     }
-    let nccl = match highest.nccl {
-        Bytes::ZERO => String::new(),
-        nccl => format!(", of which about {nccl} for NCCL"),
-    };
+    let parts: Vec<String> =
+        [(highest.nccl, "for NCCL, as an estimate"), (highest.symmetric, "symmetric memory")]
+            .iter()
+            .filter(|(bytes, _)| *bytes > Bytes::ZERO)
+            .map(|(bytes, what)| format!(", {bytes} of it {what}"))
+            .collect();
     let text = format!(
-        "{} allocated · {} reserved · {} for the CUDA context and libraries{nccl}",
-        highest.allocated, highest.reserved, highest.non_pytorch
+        "{} allocated · {} reserved · {} for the CUDA context and libraries{}",
+        highest.allocated,
+        highest.reserved,
+        highest.non_pytorch,
+        parts.concat()
     );
     paragraph("   ", "   ", &text, None, terminal)
 }
