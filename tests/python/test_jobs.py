@@ -116,10 +116,13 @@ def test_two_ranks_stand_for_4096(predict: Predict) -> None:
 
 
 def test_ranks_that_run_change_nothing_for_the_others(predict: Predict) -> None:
+    # With a device, groups are made by splitting that of all ranks.
     program = (
-        BEGIN
+        BEGIN.replace('("nccl")', '("nccl", device_id=device)')
         + MESH
         + """
+halves = dist.split_group(split_ranks=[[2, 3], [0, 1]])
+assert dist.get_process_group_ranks(halves) == ([0, 1] if rank < 2 else [2, 3])
 total = torch.full((1 << 20,), 1.0, device=device)
 dist.all_reduce(total, group=mesh["tp"].get_group())
 gathered = [torch.empty_like(total) for _ in range(mesh["dp"].size())]

@@ -8,8 +8,10 @@ the ranks that are alike by it.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
@@ -76,6 +78,7 @@ def _replace_groups(c10d: Any, plan: JobPlan, note: Note) -> None:
     c10d._new_process_group_helper = _new_process_group_helper
     # A communicator that is split asks all of its ranks what becomes of them.
     c10d._get_split_source = lambda group: None
+    _replace_split(c10d)
     if dist.is_nccl_available():
         nccl: Any = c10d.ProcessGroupNCCL
 
@@ -104,3 +107,31 @@ def _replace_groups(c10d: Any, plan: JobPlan, note: Note) -> None:
         if getattr(dist, "ProcessGroupGloo", None) is gloo:
             dist.ProcessGroupGloo = ProcessGroupGloo
         cpu_collectives.install(torch._C._distributed_c10d.ProcessGroup)
+
+
+def _replace_split(c10d: Any) -> None:
+    """The parts of a split group are made one by one, by the ranks of each that run."""
+    original = getattr(c10d, "split_group", None)
+    if original is None:
+        return
+
+    @functools.wraps(original)
+    def split_group(
+        parent_pg: Any = None,
+        split_ranks: list[list[int]] | None = None,
+        timeout: Any = None,
+        pg_options: Any = None,
+        group_desc: str | None = None,
+    ) -> Any:
+        if not split_ranks:
+            raise ValueError("split_ranks cannot be None or empty")
+        members = c10d.get_process_group_ranks(parent_pg)
+        parts = [[members[rank] for rank in sorted(part)] for part in split_ranks]
+        groups = [c10d.new_group(part, timeout=timeout, pg_options=pg_options, group_desc=group_desc) for part in parts]
+        rank = c10d.get_rank()
+        return next((group for group, part in zip(groups, parts, strict=True) if rank in part), None)
+
+    c10d.split_group = split_group
+    for module in (dist, sys.modules.get("torch.distributed.device_mesh")):
+        if getattr(module, "split_group", None) is original:
+            setattr(module, "split_group", split_group)
