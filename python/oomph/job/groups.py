@@ -132,6 +132,7 @@ def _replace_split(c10d: Any) -> None:
         return next((group for group, part in zip(groups, parts, strict=True) if rank in part), None)
 
     c10d.split_group = split_group
-    for module in (dist, sys.modules.get("torch.distributed.device_mesh")):
+    modules: list[Any] = [dist, sys.modules.get("torch.distributed.device_mesh")]
+    for module in modules:
         if getattr(module, "split_group", None) is original:
-            setattr(module, "split_group", split_group)
+            module.split_group = split_group

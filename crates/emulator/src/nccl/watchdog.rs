@@ -2,10 +2,10 @@
 //!
 //! The watchdog queries the events of collectives every 100 ms. Tensors of collectives that nobody waits for
 //! are freed by the first collective after it has seen theirs complete: DistributedDataParallel's first
-//! buckets, for example, which are replaced before the second step. A job's steps are usually shorter than the
-//! watchdog's interval, or the GPU is behind the host, so that both sets of buckets are alive for a while. Here,
-//! the host is slower and work takes no time. So that the same memory is alive, and in every run, the
-//! watchdog sees work complete only after [`DELAY`].
+//! buckets, for example, which are replaced before the second step. In a job, steps are often shorter than
+//! the watchdog's interval, or the GPU is behind the host, so that both sets of buckets are alive for a
+//! while. Here, the host is slower and work takes no time. So that the same memory is alive in every run,
+//! the watchdog sees work complete only after [`DELAY`].
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
