@@ -50,18 +50,21 @@ def test_a_queue_that_another_thread_fills_faster_than_it_is_emptied(findings):
         import queue, threading
         import torch
 
-        waiting, turn = queue.Queue(), threading.Semaphore(0)
+        # How far the thread has come when a step takes a batch is up to the machine, so each step waits for it.
+        waiting, turn, done = queue.Queue(), threading.Semaphore(0), threading.Semaphore(0)
 
         def load():
             while turn.acquire():
                 for _ in range(3):
                     waiting.put(torch.randn(1 << 20, device="cuda"))
+                done.release()
 
         threading.Thread(target=load, daemon=True).start()
         model = torch.nn.Linear(1 << 20, 1).cuda()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for step in range(20):
             turn.release()
+            done.acquire()
             model(waiting.get()).sum().backward()
             optimizer.step()
             optimizer.zero_grad()

@@ -114,6 +114,14 @@ const MAX_LATE_SHARE: f64 = 0.25;
 const MIN_STEPS_FOR_QUEUE: usize = 12;
 /// Share of the growth that the last quarter of the steps has to have.
 const MIN_SHARE_AT_END: f64 = 0.125;
+/// Minimum number of steps to distinguish a queue that is filled in bursts from one with a limit.
+const MIN_STEPS_FOR_BURSTS: usize = 48;
+/// [`agreement`] from which a queue grows that is filled in bursts, and so rises and falls.
+const MIN_AGREEMENT_OF_BURSTS: f64 = 0.7;
+/// Share of its growth from which a queue looks full, and share of the steps in which it may: one that looks
+/// full more often has a limit.
+const FULL_SHARE: f64 = 0.9;
+const MAX_SHARE_OF_STEPS_FULL: f64 = 0.2;
 /// [`agreement`] from which values rise throughout.
 pub(crate) const MIN_AGREEMENT: f64 = 0.8;
 /// Values that are compared with each other; more would take time and tell nothing new.
@@ -399,10 +407,24 @@ fn trend_of_count(counts: &[(usize, i64)], last: usize) -> Option<Trend> {
     let at = |bound: usize| held_at(counts, bound);
     let levels: Vec<f64> =
         (1..=last).step_by(last.div_ceil(MAX_COMPARED)).map(|bound| at(bound) as f64).collect();
-    // A buffer that has been filled does not grow at the end.
     let (all, at_end) = (at(last) - at(1), at(last) - at(last - last / 4));
-    let grows = all >= MIN_SCATTERED_RISES as i64 && at_end as f64 >= MIN_SHARE_AT_END * all as f64;
-    (grows && agreement(&levels) >= MIN_AGREEMENT).then_some(Trend::Growing)
+    if all < MIN_SCATTERED_RISES as i64 {
+        return None;
+    }
+    let highest = levels.iter().copied().fold(0.0, f64::max);
+    let full_from = levels[0] + FULL_SHARE * (highest - levels[0]);
+    let full = levels.iter().filter(|&&level| level >= full_from).count() as f64;
+    let min_agreement =
+        if last >= MIN_STEPS_FOR_BURSTS && full <= MAX_SHARE_OF_STEPS_FULL * levels.len() as f64 {
+            // Where it ends depends on which thread ran last.
+            MIN_AGREEMENT_OF_BURSTS
+        } else if at_end as f64 >= MIN_SHARE_AT_END * all as f64 {
+            MIN_AGREEMENT
+        } else {
+            // A buffer that has been filled does not grow at the end.
+            return None;
+        };
+    (agreement(&levels) >= min_agreement).then_some(Trend::Growing)
 }
 
 /// How far the order of values is that of the steps: 1 if each is higher than the one before, 0 if there is

@@ -1,7 +1,7 @@
 //! What is a leak and what is not, on traces drawn by hand.
 
-use crate::common::trace;
-use analysis::{FindingKind, RunModel, devices, findings, words};
+use crate::common::{recorded, trace};
+use analysis::{FindingKind, RunModel, devices, findings, recorded_devices, words};
 
 /// Every leak as `severity line: bytes per step`.
 fn leaks(text: &str) -> Vec<String> {
@@ -10,8 +10,8 @@ fn leaks(text: &str) -> Vec<String> {
 
 /// Every finding of a kind as `severity line: bytes per step`.
 fn of_kind(text: &str, kind: FindingKind) -> Vec<String> {
-    let snapshot = trace(text);
-    let devices = devices(&snapshot);
+    let (snapshot, recording) = recorded(text);
+    let devices = recorded_devices(&snapshot, &recording);
     let model = RunModel::new(&devices[0]);
     findings(&model)
         .iter()
@@ -383,6 +383,43 @@ fn one_block_that_is_far_larger_than_the_rest_is_not_part_of_the_growth() {
          end",
         &["high serve.py:9: 1048576"],
     );
+}
+
+/// A queue of which each step takes one block, after what is put into it.
+fn emptied_queue(put_before_each_step: impl Iterator<Item = usize>) -> String {
+    let (mut text, mut made) = (String::new(), 0);
+    for (step, put) in put_before_each_step.enumerate() {
+        for item in made..made + put {
+            text += &format!("+item{item} 1MiB lib/threading.py:1002 _bootstrap > feed.py:8 load\n");
+        }
+        made += put;
+        text += &format!("+x 4MiB train.py:9 <module>\n-item{step}\nmark\n");
+    }
+    text
+}
+
+#[test]
+fn a_queue_that_is_filled_in_bursts_is_a_leak() {
+    let bursts = (0..64).map(|step| if step % 8 == 0 { 16 } else { 0 });
+    // 1 MiB, and 4% for where the bursts lie.
+    check(&emptied_queue(bursts), &["high feed.py:8: 1092267"]);
+}
+
+#[test]
+fn a_queue_that_a_thread_stops_filling_near_the_end_is_a_leak() {
+    let late = (0..64).map(|step| if step < 52 { 2 } else { 0 });
+    check(&emptied_queue(late), &["high feed.py:8: 1048576"]);
+}
+
+#[test]
+fn a_queue_with_a_limit_that_is_filled_in_bursts_is_no_leak() {
+    let mut level = 0;
+    let bursts = (0..64).map(|step| {
+        let put = if step % 4 == 0 { (45 - level).min(8) } else { 0 };
+        level = level + put - 1;
+        put
+    });
+    check(&emptied_queue(bursts), &[]);
 }
 
 /// A run of two seconds without steps, in which a queue gets longer.
