@@ -24,7 +24,7 @@ test-rust: ## tests of the crates
 test-python: python-env page-env browser terminal prometheus ## tests of the command, the wheel, the recorder and the page
 	cargo build --workspace
 	MATURIN_PEP517_ARGS="--profile dev" $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall .
-	OOMPH=target/debug/oomph $(VENV)/bin/python -m pytest -q -n $(TEST_PROCESSES) --dist loadfile tests/python
+	OOMPH=target/debug/oomph $(VENV)/bin/python -m pytest -q -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder tests/python
 
 wheel: ## the wheel for this machine, in dist/
 	$(PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .

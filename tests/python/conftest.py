@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections import Counter
 from dataclasses import dataclass
 
 import pytest
@@ -28,6 +29,16 @@ FORKING_PYTHON = ForkingPython(EMULATOR)
 
 # Who runs the tests in the background of a shell has Ctrl-C ignored, and programs inherit that: some tests send it to them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "long: a file that takes a minute or more, so that it has to begin early")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts files that say they are long first, then those with most tests: a file runs in one process, and the last one alone."""
+    tests_of = Counter(item.path for item in items)
+    items.sort(key=lambda item: (item.get_closest_marker("long") is None, -tests_of[item.path]))
 
 
 @dataclass
