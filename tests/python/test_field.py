@@ -12,6 +12,8 @@ import pytest
 
 from conftest import OOMPH, ROOT
 
+pytestmark = pytest.mark.long
+
 HARNESS = ROOT / "field/run.py"
 
 

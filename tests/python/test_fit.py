@@ -8,6 +8,8 @@ import pytest
 from conftest import FORKING_PYTHON, Predict
 from schemas import parsed
 
+pytestmark = pytest.mark.long
+
 BLOCKS = """\
 import torch
 from torch import nn

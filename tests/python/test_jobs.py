@@ -9,6 +9,8 @@ import pytest
 from conftest import FORKING_PYTHON, ROOT, Predict
 from schemas import parsed
 
+pytestmark = pytest.mark.long
+
 BEGIN = """
 import os, time, torch, torch.distributed as dist
 from torch import nn

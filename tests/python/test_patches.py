@@ -8,6 +8,8 @@ import textwrap
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 NAMESPACES = """
     import builtins, gc, hashlib, inspect, json, os, pickle, re, shutil, signal, sys, threading, types, warnings
     import torch

@@ -11,6 +11,8 @@ import pytest
 
 from conftest import FORKING_PYTHON, MODEL, OOMPH
 
+pytestmark = pytest.mark.long
+
 
 def test_a_signal_asks_for_a_dump(run):
     program = (
