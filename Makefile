@@ -6,6 +6,8 @@ PYTHON ?= python3
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo nextest run || echo test)
 
 # One more than there are cores: programs of the tests wait for each other now and then.
+# More for pytest, such as -m 'not nightly'.
+PYTEST_OPTIONS =
 TEST_PROCESSES = $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
 .PHONY: demo test test-rust test-python test-page wheel page page-types lint deny fmt fuzz bench predictions field nightly docs python-env page-env docs-env browser terminal prometheus
@@ -24,7 +26,7 @@ test-rust: ## tests of the crates
 test-python: python-env page-env browser terminal prometheus ## tests of the command, the wheel, the recorder and the page
 	cargo build --workspace
 	MATURIN_PEP517_ARGS="--profile dev" $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall .
-	OOMPH=target/debug/oomph $(VENV)/bin/python -m pytest -q -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder tests/python
+	OOMPH=target/debug/oomph $(VENV)/bin/python -m pytest -q -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_OPTIONS) tests/python
 
 wheel: ## the wheel for this machine, in dist/
 	$(PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .

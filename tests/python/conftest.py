@@ -32,6 +32,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "nightly: a test that takes long and is not part of the gate (`.ci/run`)")
     config.addinivalue_line("markers", "long: a file that takes a minute or more, so that it has to begin early")
 
 

@@ -8,7 +8,7 @@ import pytest
 from conftest import FORKING_PYTHON, Predict
 from schemas import parsed
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.nightly]
 
 BLOCKS = """\
 import torch

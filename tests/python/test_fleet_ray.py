@@ -16,6 +16,7 @@ from conftest import FIXTURES, OOMPH, ROOT
 from oomph import ray_engine
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+pytestmark = pytest.mark.nightly
 
 RANKS = 16
 HEALTH = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 250, "health_check_failure_threshold": 4}

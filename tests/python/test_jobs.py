@@ -117,6 +117,7 @@ def test_two_ranks_stand_for_4096(predict: Predict) -> None:
     assert "imbalance" not in job
 
 
+@pytest.mark.nightly
 def test_ranks_that_run_change_nothing_for_the_others(predict: Predict) -> None:
     # With a device, groups are made by splitting that of all ranks.
     program = (
@@ -139,6 +140,7 @@ dist.all_gather(gathered, total, group=mesh["dp"].get_group())
     assert peaks[0][1] == peaks[1][1]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("ranks", "rank", "arguments", "allocated", "reserved"),
     [
@@ -160,6 +162,7 @@ def test_ranks_need_what_they_needed_on_an_h200(
     assert (found[rank]["peak_allocated"], found[rank]["peak_reserved"]) == (allocated, reserved)
 
 
+@pytest.mark.nightly
 def test_symmetric_memory_is_counted_outside_of_pytorchs(predict: Predict) -> None:
     program = (
         BEGIN
@@ -193,6 +196,7 @@ def test_the_stage_with_the_head_is_named(predict: Predict) -> None:
     assert "layers_to_move" not in uneven
 
 
+@pytest.mark.nightly
 def test_layouts_are_tried(predict: Predict) -> None:
     program = BEGIN + MESH + "kept = torch.empty((1 << 30) // mesh['tp'].size(), dtype=torch.uint8, device=device)"
     done = run(predict, program, "--gpus", "4", "--ranks", "0", "--vary", "mesh=dp4tp1,dp1tp4,dp3tp1")
@@ -203,6 +207,7 @@ def test_layouts_are_tried(predict: Predict) -> None:
     assert varied["first_fitting"] == "dp4tp1" and varied["needs_least"] == "dp1tp4"
 
 
+@pytest.mark.nightly
 def test_the_rank_that_runs_out_of_memory_is_the_answer(predict: Predict) -> None:
     program = (
         BEGIN
@@ -256,6 +261,7 @@ def test_commands_without_a_launcher_of_python(predict: Predict) -> None:
     assert found["peak_allocated"] == 16 << 20
 
 
+@pytest.mark.nightly
 def test_a_program_that_spawns_its_ranks(predict: Predict) -> None:
     program = textwrap.dedent("""
         import torch, torch.distributed as dist, torch.multiprocessing as mp
