@@ -5,9 +5,9 @@ DOCS_VENV := target/docs-venv
 PYTHON ?= python3
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo nextest run || echo test)
 
-# One more than there are cores: programs of the tests wait for each other now and then.
-# More for pytest, such as -m 'not nightly'.
+# More options of pytest, such as -m 'not nightly'.
 PYTEST_OPTIONS =
+# One more than there are cores: programs of the tests wait for each other now and then.
 TEST_PROCESSES = $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
 .PHONY: demo test test-rust test-python test-page wheel page page-types lint deny fmt fuzz bench predictions field nightly docs python-env page-env docs-env browser terminal prometheus

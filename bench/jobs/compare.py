@@ -164,7 +164,7 @@ def table(options):
             continue
         pairs = [(real[key], ours[key]) for key in ("allocated", "reserved")]
         compared += 1
-        equal += all(is_equal for is_equal in (left == right for left, right in pairs))
+        equal += all(left == right for left, right in pairs)
         within += all(abs(left - right) <= 0.01 * left for left, right in pairs)
         cells = [
             f"{left:,}, equal" if left == right else f"{left:,}, {right:,} ({(right - left) / left:+.2%})"

@@ -28,9 +28,24 @@ const DEFAULT_BUDGET: u64 = 4 << 30;
 /// Reads every rank, in the order of the files. Those that cannot be read say why.
 pub fn read(files: &[RankSource], progress: &ProgressReporter) -> Vec<RankRecord> {
     let total = files.iter().map(|file| file.file.bytes).sum();
-    let (next, budget) = (AtomicUsize::new(0), MemoryBudget::new(memory_budget()));
+    let budget = MemoryBudget::new(memory_budget());
     let advance: Advance = Arc::from((progress.bytes)("reading ranks", total));
-    let records: Vec<Mutex<Option<RankRecord>>> = files.iter().map(|_| Mutex::new(None)).collect();
+    let lost = |file: &RankSource| RankRecord {
+        source: file.file.name.clone(),
+        summary: Err("was not read: its thread ended early".to_owned()),
+    };
+    let records = on_all_cores(files, |file| record(file, &budget, &advance));
+    records.into_iter().zip(files).map(|(record, file)| record.unwrap_or_else(|| lost(file))).collect()
+}
+
+/// Returns what a function gives for each file, with as many threads as there are cores; `None` where a
+/// thread ended early.
+fn on_all_cores<T: Send + Sync>(
+    files: &[RankSource],
+    answer: impl Fn(&RankSource) -> T + Sync,
+) -> Vec<Option<T>> {
+    let next = AtomicUsize::new(0);
+    let answers: Vec<OnceLock<T>> = files.iter().map(|_| OnceLock::new()).collect();
     let workers = available_parallelism().map_or(1, usize::from).min(files.len());
     std::thread::scope(|scope| {
         for _ in 0..workers {
@@ -38,19 +53,12 @@ pub fn read(files: &[RankSource], progress: &ProgressReporter) -> Vec<RankRecord
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(file) = files.get(index) else { break };
-                    let record = record(file, &budget, &advance);
-                    *records[index].lock().unwrap_or_else(PoisonError::into_inner) = Some(record);
+                    answers[index].get_or_init(|| answer(file));
                 }
             });
         }
     });
-    let lost = |file: &RankSource| RankRecord {
-        source: file.file.name.clone(),
-        summary: Err("was not read: its thread ended early".to_owned()),
-    };
-    let records =
-        records.into_iter().map(|record| record.into_inner().unwrap_or_else(PoisonError::into_inner));
-    records.zip(files).map(|(record, file)| record.unwrap_or_else(|| lost(file))).collect()
+    answers.into_iter().map(OnceLock::into_inner).collect()
 }
 
 /// Reads one rank.
@@ -62,21 +70,8 @@ pub fn read_one(file: &RankSource, progress: &ProgressReporter) -> RankRecord {
 /// Returns the number of each rank: from its summary, which knows the rank in the whole job, or from the name
 /// of its file where there is none.
 pub fn rank_numbers(files: &[RankSource]) -> Vec<Option<u32>> {
-    let next = AtomicUsize::new(0);
-    let numbers: Vec<OnceLock<Option<u32>>> = files.iter().map(|_| OnceLock::new()).collect();
-    let workers = available_parallelism().map_or(1, usize::from).min(files.len());
-    std::thread::scope(|scope| {
-        for _ in 0..workers {
-            scope.spawn(|| {
-                loop {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(file) = files.get(index) else { break };
-                    numbers[index].get_or_init(|| summarized_rank(file).or(file.rank_in_name()));
-                }
-            });
-        }
-    });
-    numbers.into_iter().map(|number| number.into_inner().flatten()).collect()
+    let numbers = on_all_cores(files, |file| summarized_rank(file).or(file.rank_in_name()));
+    numbers.into_iter().map(Option::flatten).collect()
 }
 
 /// The rank that a summary says, without reading a snapshot.

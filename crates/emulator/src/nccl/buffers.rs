@@ -64,7 +64,7 @@ struct BufferSizes {
 }
 
 impl BufferSizes {
-    /// Sizes for so many ranks, on machines with so many GPUs each, with NCCL's environment variables.
+    /// Sizes for a communicator of `ranks`, on machines with `gpus` each, under NCCL's environment variables.
     fn new(ranks: usize, gpus: usize, variable: impl Fn(&str) -> Option<u64>) -> BufferSizes {
         let of = |name: &str, usual: u64| variable(name).unwrap_or(usual);
         let buffers = of("NCCL_BUFFSIZE", SIMPLE_BYTES)
