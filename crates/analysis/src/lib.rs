@@ -12,6 +12,7 @@
 //! | [`messages`] | a log → out-of-memory messages, their cause and what to do |
 //! | `compare` | two runs, or the ranks of a job → what differs |
 //! | `holders_view` | a heap dump → holders, the tree, reference paths |
+//! | `ledger` | what the driver and libraries count → the memory of a process by owner |
 //! | `alarm` | the counters of a running program → whether it leaks |
 //!
 //! Each uses those above it only.
@@ -59,6 +60,7 @@ mod alarm;
 mod compare;
 mod findings;
 mod holders_view;
+mod ledger;
 pub mod messages;
 mod rank_findings;
 mod renames;
@@ -78,6 +80,7 @@ pub use findings::retries::retries;
 pub use findings::room::CARD_SIZES_GIB;
 pub use findings::{Diagnosis, findings};
 pub use holders_view::{HeldTensor, HoldersView, TensorAddress};
+pub use ledger::{DeviceLedger, LedgerOwner, LedgerRow};
 pub use rank_findings::{RankFinding, rank_findings};
 pub use renames::{DevicePair, RenamedFile};
 pub use run::categories::{ByCategory, Categories, Category};

@@ -2,9 +2,10 @@
 
 use crate::amounts::{BytesByCategory, by_category};
 use crate::findings::ReportedFinding;
+use crate::ledger::LedgerReport;
 use crate::live::LiveReport;
 use crate::sites::ChangeReport;
-use analysis::{Device, DeviceSummary, Diagnosis, Key, LabelledTensors, Moment, RunModel};
+use analysis::{Device, DeviceLedger, DeviceSummary, Diagnosis, Key, LabelledTensors, Moment, RunModel};
 use inputs::Input;
 use recording::{DumpReason, Label, RunInfo};
 use schemars::JsonSchema;
@@ -163,6 +164,9 @@ struct DeviceReport {
     /// Highest non-PyTorch memory that the driver reported at the end of a step, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     non_pytorch: Option<NonPytorchReport>,
+    /// Memory of the process by owner, when most of the device was in use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ledger: Option<LedgerReport>,
     /// Live blocks at one moment, in groups.
     live: LiveReport,
     /// Memory at the end, by stream, pool and kind of segment.
@@ -359,6 +363,7 @@ fn report(answer: &Diagnosis<'_>, options: &ReportOptions) -> DeviceReport {
             .recording
             .non_pytorch(history.device)
             .map(|memory| NonPytorchReport { process: memory.process.0, others: memory.others.0 }),
+        ledger: DeviceLedger::highest(device.recording, history.device).map(LedgerReport::from),
         live: LiveReport::new(model, options),
         streams_and_pools: pools(device),
         ooms: history.stats.ooms,

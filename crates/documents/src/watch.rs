@@ -1,5 +1,6 @@
 //! The JSON of `oomph watch --json`: the current state.
 
+use crate::ledger::LedgerRowReport;
 use analysis::Pace;
 use live::{DeviceCounters, Gpu, GpuProcess, MemorySplit, WatchedRecorder};
 use recording::Exit;
@@ -48,6 +49,9 @@ struct DeviceJson<'a> {
     pinned: Option<u64>,
     /// Memory of the device by use.
     split: SplitJson,
+    /// Non-PyTorch memory of the process by owner, with `--trace-driver`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    owners: Vec<LedgerRowReport>,
     /// `no steps`, `warming up`, `flat`, `varies`, `settled`, `rising` or `leaking`.
     pace: &'static str,
     /// Bytes that each step adds; `null` if memory does not grow.
@@ -177,6 +181,7 @@ impl From<&DeviceCounters> for CountersJson {
             device_allocs,
             used,
             processes,
+            driver: _,
             card,
             uuid,
             total,
@@ -271,6 +276,7 @@ fn device_json<'a>(
         }),
         counters: device.into(),
         pinned: state.pinned,
+        owners: device.owners().into_iter().map(LedgerRowReport::from).collect(),
         split: SplitJson {
             tensors: split.tensors.0,
             cached: split.cached.0,

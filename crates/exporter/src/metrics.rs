@@ -106,6 +106,7 @@ fn recorder_families(recorders: &[WatchedRecorder]) -> Vec<Family> {
         }
         families.push(family);
     }
+    families.push(owner_family(recorders));
     for (name, kind, help, of) in PROCESS_METRICS {
         let mut family = Family::new(name, kind, help);
         for recorder in recorders {
@@ -165,6 +166,24 @@ fn machine_families(
 fn process_labels(recorder: &WatchedRecorder) -> MetricLabels {
     let state = &recorder.state;
     vec![("job", state.job()), ("rank", state.rank.unwrap_or(0).to_string()), ("pid", state.pid.to_string())]
+}
+
+/// Non-PyTorch memory by owner, of processes that are run with `--trace-driver`.
+fn owner_family(recorders: &[WatchedRecorder]) -> Family {
+    let (name, help) = ("oomph_owner_bytes", "Non-PyTorch memory of the process by owner (--trace-driver).");
+    let mut family = Family::new(name, MetricKind::Gauge, help);
+    for recorder in recorders {
+        for device in &recorder.state.devices {
+            for row in device.owners() {
+                let mut labels = device_labels(recorder, device);
+                labels.push(("owner", row.owner.name().to_owned()));
+                if let Some(value) = number(row.bytes.0) {
+                    family.set(labels, value);
+                }
+            }
+        }
+    }
+    family
 }
 
 fn device_labels(recorder: &WatchedRecorder, device: &DeviceCounters) -> MetricLabels {

@@ -71,6 +71,8 @@ use std::time::Duration;
 const EMULATOR_LIBRARY: &str = "liboomph_emulator.so";
 /// Names under which PyTorch and Triton load the driver.
 const DRIVER_LIBRARY_NAMES: [&str; 2] = ["libcuda.so.1", "libnvidia-ml.so.1"];
+/// File name of the library that counts calls of the CUDA driver, which is installed next to this program.
+const TRACER_LIBRARY: &str = "liboomph_tracer.so";
 /// Environment variable with the path of the CUDA emulator.
 const EMULATOR_LIBRARY_VARIABLE: &str = "OOMPH_EMULATOR_LIB";
 
@@ -145,6 +147,9 @@ pub struct Job {
     pub detail: RecordingDetail,
     /// Whether tensors on the CPU are recorded even if there is a GPU.
     pub is_on_cpu: bool,
+    /// Library that counts what libraries take from the CUDA driver, if that is to be recorded
+    /// ([`tracer_library`]).
+    pub tracer: Option<PathBuf>,
     /// Ranks that run, if the program is one of a job that is predicted as a whole.
     pub ranks: Option<RankPlan>,
     /// Memory-saving techniques to switch on in the program (`--try`).
@@ -194,6 +199,7 @@ impl Job {
             max_events: None,
             detail: RecordingDetail::Auto,
             is_on_cpu: false,
+            tracer: None,
             ranks: None,
             techniques: Vec::new(),
             keep_files: false,
@@ -212,6 +218,7 @@ impl Job {
 struct RecorderSettings<'a> {
     output: Box<RawValue>,
     library: Option<Box<RawValue>>,
+    tracer: Option<Box<RawValue>>,
     device: &'static str,
     max_events: Option<u64>,
     detail: RecordingDetail,
@@ -376,6 +383,7 @@ fn prepare(
     let settings = RecorderSettings {
         output: path_for_python(folder.output())?,
         library: library.map(path_for_python).transpose()?,
+        tracer: job.tracer.as_deref().map(path_for_python).transpose()?,
         device: if job.is_on_cpu { "cpu" } else { "auto" },
         max_events: job.max_events,
         detail: job.detail,
@@ -454,20 +462,31 @@ fn emulator_library(emulated: &EmulatedGpu) -> anyhow::Result<PathBuf> {
     if let Some(path) = std::env::var_os(EMULATOR_LIBRARY_VARIABLE) {
         return Ok(path.into());
     }
+    own_library(EMULATOR_LIBRARY, emulated.libraries.as_deref())?.map_err(|looked_in| {
+        let hint =
+            "build it with `cargo build --release -p oomph-emulator`, or set OOMPH_EMULATOR_LIB to its path";
+        let missing = format!("the CUDA emulator, `{EMULATOR_LIBRARY}`, was not found");
+        Failure::new(missing, Some(looked_in), Some(hint)).into()
+    })
+}
+
+/// Returns the path of the library that counts calls of the CUDA driver.
+pub fn tracer_library(host: &Host) -> anyhow::Result<PathBuf> {
+    own_library(TRACER_LIBRARY, host.libraries.as_deref())?.map_err(|looked_in| {
+        let missing = format!("the library for --trace-driver, `{TRACER_LIBRARY}`, was not found");
+        Failure::new(missing, Some(looked_in), Some("build it with `cargo build --release -p oomph-tracer`"))
+            .into()
+    })
+}
+
+/// Returns the path of a library that is installed with this program, or else where it was looked for.
+fn own_library(name: &str, folder: Option<&Path>) -> anyhow::Result<Result<PathBuf, String>> {
     let program = std::env::current_exe()?;
-    let own_folder = program.parent().unwrap_or(Path::new("."));
-    let folder = emulated.libraries.as_deref().unwrap_or(own_folder);
-    let candidates = [folder.join(EMULATOR_LIBRARY), folder.join("../lib").join(EMULATOR_LIBRARY)];
-    candidates.iter().find(|path| path.exists()).map(|path| Ok(path.canonicalize()?)).unwrap_or_else(|| {
-        Err(Failure::new(
-            format!("the CUDA emulator, `{EMULATOR_LIBRARY}`, was not found"),
-            Some(format!("looked in `{}`", shown_path(folder))),
-            Some(
-                "build it with `cargo build --release -p oomph-emulator`, or set OOMPH_EMULATOR_LIB to its \
-                 path",
-            ),
-        )
-        .into())
+    let folder = folder.unwrap_or(program.parent().unwrap_or(Path::new(".")));
+    let candidates = [folder.join(name), folder.join("../lib").join(name)];
+    Ok(match candidates.iter().find(|path| path.exists()) {
+        Some(path) => Ok(path.canonicalize()?),
+        None => Err(format!("looked in `{}`", shown_path(folder))),
     })
 }
 

@@ -3,6 +3,7 @@
 
 use crate::driver::Gpu;
 use crate::wire::{DeviceCounters, GpuProcess, LiveStepCounters, RecorderState};
+use recording::DriverCount;
 use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::fmt;
@@ -122,6 +123,10 @@ fn bound_device(device: &mut DeviceCounters) {
     shorten(&mut device.card, MAX_TEXT_BYTES);
     shorten(&mut device.uuid, MAX_TEXT_BYTES);
     bound_processes(&mut device.processes);
+    for DriverCount { bytes, library, .. } in &mut device.driver {
+        shorten(library, MAX_TEXT_BYTES);
+        *bytes = (*bytes).clamp(-(MAX_MEMORY as i64), MAX_MEMORY as i64);
+    }
     bound_bytes([&mut device.allocated, &mut device.reserved, &mut device.requested, &mut device.active]);
     bound_bytes([&mut device.inactive_split, &mut device.peak]);
     bound_bytes(device.used.iter_mut().chain(&mut device.total).chain(&mut device.limit));

@@ -4,6 +4,8 @@
 use crate::limits::{
     MAX_DEVICES, MAX_FRAMES, MAX_PROCESSES, MAX_STACKS, MAX_STEPS, MAX_WORDS, first, first_if_any, shorten,
 };
+use analysis::LedgerRow;
+use recording::DriverCount;
 use serde::{Deserialize, Serialize};
 
 /// Longest name of a job, in bytes: that of a file.
@@ -153,6 +155,9 @@ pub struct DeviceCounters {
     /// Processes that use memory of the device, by the driver.
     #[serde(default, deserialize_with = "first::<_, _, MAX_PROCESSES>")]
     pub processes: Vec<GpuProcess>,
+    /// What libraries have taken from the driver, if its calls are counted (`--trace-driver`).
+    #[serde(default, deserialize_with = "first::<_, _, MAX_PROCESSES>")]
+    pub driver: Vec<DriverCount>,
     /// Product name of the device.
     #[serde(default)]
     pub card: String,
@@ -163,6 +168,13 @@ pub struct DeviceCounters {
     pub total: Option<u64>,
     /// Memory limit of the process, if it has one.
     pub limit: Option<u64>,
+}
+
+impl DeviceCounters {
+    /// Returns non-PyTorch memory of the process by owner, the largest first; empty if it is not counted.
+    pub fn owners(&self) -> Vec<LedgerRow> {
+        LedgerRow::of_driver(&self.driver, self.device, self.reserved)
+    }
 }
 
 /// A process that uses memory of a device.

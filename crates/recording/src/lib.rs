@@ -22,6 +22,7 @@ mod error;
 mod heap;
 mod job_place;
 mod labels;
+mod ledger;
 mod observed;
 mod ranks;
 mod run;
@@ -31,6 +32,10 @@ pub use crate::heap::HeapDump;
 pub use error::FileError;
 pub use job_place::{JobPlace, MeshCoordinate};
 pub use labels::{Label, LabelMark, LabeledTensor, Labels, Placed};
+pub use ledger::{
+    CommunicatorMemory, DriverCount, DriverCounts, DriverMemory, LedgerCounters, LedgerFile, LedgerSample,
+    PoolOwner, PoolOwnerKind,
+};
 pub use observed::{ModelName, ObservedBlock, ObservedLine, ObservedLines, ObservedProgram};
 pub use ranks::{
     COMPRESSED_SUFFIXES, META_FILE, SUMMARY_SUFFIX, SidecarPart, Sidecars, UnreadableFile, rank_of_file,
@@ -65,6 +70,8 @@ pub struct Recording {
     pub gpus: Vec<GpuInfo>,
     /// Non-PyTorch memory of each device.
     pub non_pytorch: Vec<NonPytorchMemory>,
+    /// Memory of the devices by owner.
+    pub ledger: Option<Arc<LedgerFile>>,
     /// References that kept tensors alive. The dump at the end comes first, then the one written while memory
     /// grew.
     pub heaps: Vec<Arc<HeapDump>>,
@@ -81,6 +88,7 @@ impl Recording {
         shortage: None,
         gpus: Vec::new(),
         non_pytorch: Vec::new(),
+        ledger: None,
         heaps: Vec::new(),
     };
 

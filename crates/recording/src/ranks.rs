@@ -1,6 +1,8 @@
 //! The files of one rank: their names, and reading all of them.
 
-use crate::{FileError, HeapDump, NonPytorchMemory, Recording, RunInfo, StepLine, StepMark, labels, run};
+use crate::{
+    FileError, HeapDump, LedgerFile, NonPytorchMemory, Recording, RunInfo, StepLine, StepMark, labels, run,
+};
 use snapshot::Bytes;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,8 +10,18 @@ use std::sync::Arc;
 /// Largest file that is read, in bytes: a year of steps takes less.
 const MAX_FILE_BYTES: u64 = 1 << 30;
 /// Suffixes of the files of a rank.
-const RANK_FILE_SUFFIXES: [&str; 9] =
-    ["json", "pickle", "steps.jsonl", "labels", "heap", "oom.heap", "growing.heap", "ask", SUMMARY_SUFFIX];
+const RANK_FILE_SUFFIXES: [&str; 10] = [
+    "json",
+    "pickle",
+    "steps.jsonl",
+    "labels",
+    "ledger",
+    "heap",
+    "oom.heap",
+    "growing.heap",
+    "ask",
+    SUMMARY_SUFFIX,
+];
 /// Suffix of the summary of a rank, which `oomph fleet` reads in place of the snapshot.
 pub const SUMMARY_SUFFIX: &str = "summary.arrow";
 /// Suffixes of compressed snapshots.
@@ -66,6 +78,8 @@ pub enum SidecarPart {
     Steps,
     /// `rankN.labels`
     Labels,
+    /// `rankN.ledger`
+    Ledger,
     /// `rankN.json`
     Run,
     /// `meta.json`
@@ -81,6 +95,7 @@ impl SidecarPart {
             SidecarPart::Steps => Some("steps are inferred"),
             SidecarPart::Labels => Some("what each block is for is inferred"),
             SidecarPart::Heap => Some("the holders of memory are unknown"),
+            SidecarPart::Ledger => Some("non-PyTorch memory is not split by owner"),
             SidecarPart::Run | SidecarPart::Meta => None,
         }
     }
@@ -103,6 +118,7 @@ impl Sidecars {
         if let Some(stem) = Stem::of(snapshot) {
             sidecars.read_steps(&stem, &mut read);
             sidecars.read_labels(&stem, &mut read);
+            sidecars.read_ledger(&stem, &mut read);
             sidecars.read_run(&stem, &mut read);
             sidecars.read_heaps(&stem, &mut read);
         }
@@ -112,7 +128,7 @@ impl Sidecars {
     /// Returns the sidecar files of a snapshot that exist.
     pub fn files(snapshot: &Path) -> Vec<PathBuf> {
         let Some(stem) = Stem::of(snapshot) else { return Vec::new() };
-        let own = ["json", "steps.jsonl", "labels", "heap", "oom.heap", "growing.heap"]
+        let own = ["json", "steps.jsonl", "labels", "ledger", "heap", "oom.heap", "growing.heap"]
             .map(|suffix| stem.with_suffix(suffix));
         let all = own.into_iter().chain([stem.folder().join(META_FILE)]);
         all.filter(|path| path.is_file()).collect()
@@ -132,6 +148,11 @@ impl Sidecars {
             self.recording.labels = labels;
             self.recording.modules = modules;
         }
+    }
+
+    fn read_ledger(&mut self, stem: &Stem, read: Read<'_>) {
+        let parsed = self.parse(stem.with_suffix("ledger"), SidecarPart::Ledger, read, LedgerFile::parse);
+        self.recording.ledger = parsed.map(Arc::new);
     }
 
     fn read_run(&mut self, stem: &Stem, read: Read<'_>) {

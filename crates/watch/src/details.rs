@@ -53,6 +53,7 @@ impl Details<'_> {
         let mut lines = vec![headline(recorder, device, self.palette), bar(&parts, width, self.palette)];
         lines.extend(legend(&parts, width, self.palette));
         lines.extend(counters(recorder, device, split, self.palette));
+        lines.extend(owners(device, self.palette));
         let verdict = GrowthVerdict::new(recorder, device.device);
         let mark = if verdict.tone == Tone::Bad { "! " } else { "" };
         lines.push(Line::styled(format!("{mark}{}", verdict.sentence), self.palette.tone(verdict.tone)));
@@ -191,6 +192,14 @@ fn counters(
     }
     let is_known = split.tensors.0 > 0 || device.peak > 0;
     is_known.then(|| Line::styled(parts.join(" · "), palette.dim()))
+}
+
+/// Returns who has the non-PyTorch memory of the process, if that is counted.
+fn owners(device: &DeviceCounters, palette: Palette) -> Option<Line<'static>> {
+    let rows = device.owners();
+    let parts = rows.iter().map(|row| format!("{} {}", printable(row.owner.name()), row.bytes));
+    let parts: Vec<String> = parts.collect();
+    (!parts.is_empty()).then(|| Line::styled(format!("non-PyTorch: {}", parts.join(" · ")), palette.dim()))
 }
 
 /// Returns a site as text, such as `train.py:20 in train`.

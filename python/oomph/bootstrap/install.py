@@ -16,6 +16,7 @@ from ..job import groups, launchers
 from ..job.agreement import StepAgreement
 from ..job.plan import JobPlan
 from ..recording import recorder
+from ..recording.driver_trace import DriverTrace
 from ..recording.history import MAX_EVENTS, History
 from ..recording.messages import words
 from ..recording.on_leak import OnLeak
@@ -28,7 +29,7 @@ from .settings import Settings
 from .stop_rule import StopRule
 
 
-def install(settings: Settings, library: ctypes.CDLL | None) -> None:
+def install(settings: Settings, library: ctypes.CDLL | None, trace: DriverTrace | None) -> None:
     if library is not None:
         values.install(library, settings.unknown, settings.report_problem)
         if not settings.keep_files:
@@ -38,10 +39,10 @@ def install(settings: Settings, library: ctypes.CDLL | None) -> None:
         groups.install(plan, settings.note, settings.report_problem)
         launchers.install_spawn(plan, settings.note)
     techniques.install(settings.techniques, settings.report_problem)
-    _record(settings, library)
+    _record(settings, library, trace)
 
 
-def _record(settings: Settings, library: ctypes.CDLL | None) -> None:
+def _record(settings: Settings, library: ctypes.CDLL | None, trace: DriverTrace | None) -> None:
     chosen = history("cuda" if library is not None else settings.device, settings.max_events or MAX_EVENTS)
     # A data loader's worker has tensors on the CPU as well, but they are not what the program is about.
     if chosen.kind == "cpu" and multiprocessing.current_process().daemon:
@@ -51,7 +52,7 @@ def _record(settings: Settings, library: ctypes.CDLL | None) -> None:
     # Values are computed in the middle of the program's own operators.
     chosen.has_own_frames |= library is not None
     chosen.can_read_stacks_at_frees &= library is None
-    RecordedProcess(settings, library, chosen).recorder.install()
+    RecordedProcess(settings, library, chosen, trace).recorder.install()
 
 
 def _why_no_gpu() -> str:
@@ -66,7 +67,7 @@ def _why_no_gpu() -> str:
 class RecordedProcess:
     """A recorder with the options of `oomph run` or `oomph predict`, and the rule that ends the run."""
 
-    def __init__(self, settings: Settings, library: ctypes.CDLL | None, chosen: History) -> None:
+    def __init__(self, settings: Settings, library: ctypes.CDLL | None, chosen: History, trace: DriverTrace | None) -> None:
         self.library = library
         self.stop_rule = StopRule(settings.steps)
         # A run that ends where its steps repeat themselves is a prediction.
@@ -80,7 +81,9 @@ class RecordedProcess:
             is_live=settings.is_live,
         )
         after_step = None if settings.steps == 0 else self._after_step
-        self.recorder = Recorder(options, chosen, after_step=after_step, more=self._more, problem=settings.report_problem)
+        self.recorder = Recorder(
+            options, chosen, after_step=after_step, more=self._more, problem=settings.report_problem, driver_trace=trace
+        )
         self.recorder.on_leak.append(OnLeak(raises=settings.raise_on_leak))
         self.loops: Loops | None = None
         self.leaving = Leaving(settings.report_problem)

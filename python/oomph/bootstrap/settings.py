@@ -16,6 +16,8 @@ class Settings:
     """Folder for what is recorded."""
     library: str | None = None
     """The CUDA emulator, if the run is on an emulated GPU."""
+    tracer: str | None = None
+    """The library that counts calls of the driver, if the run is to be traced (recording/driver_trace.py)."""
     device: str = "auto"
     """Which memory to record: `cuda`, `cpu`, or `auto`, the first where there is a GPU."""
     max_events: int | None = None

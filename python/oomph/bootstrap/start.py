@@ -13,6 +13,7 @@ from types import ModuleType
 from ..interpreter.importing import around_import
 from ..job import launchers
 from ..job.plan import JobPlan
+from ..recording.driver_trace import DriverTrace
 from . import lifeline, one_copy, template
 from .settings import Settings
 
@@ -32,8 +33,13 @@ def prepare() -> None:
     if settings.job is not None:
         launchers.install(JobPlan(**settings.job), settings.note, settings.report_problem)
     library: list[ctypes.CDLL] = []
+    trace: list[DriverTrace] = []
 
     def before() -> None:
+        if settings.tracer is not None and not trace:
+            trace.append(DriverTrace(settings.tracer))
+            if not trace[0].is_on:
+                settings.report_problem("calls of the CUDA driver are not counted: libcuda.so.1 cannot be loaded or redirected")
         if settings.library is not None and not library:
             library.append(ctypes.CDLL(settings.library, mode=ctypes.RTLD_GLOBAL))
 
@@ -42,6 +48,6 @@ def prepare() -> None:
             text = f"torch {torch.__version__} is a build without CUDA; install the CUDA build (no GPU is needed)"
             settings.note("failure", text)
         install = import_module(f"{one_copy.package()}.bootstrap.install")
-        install.install(settings, library[0] if library else None)
+        install.install(settings, library[0] if library else None, trace[0] if trace and trace[0].is_on else None)
 
     around_import("torch", before=before, after=after, report=settings.report_problem)

@@ -147,10 +147,14 @@ class Live:
             return
         self._driver_at = now
         nvml = self._recorder.nvml()
+        found: dict[int, dict[str, Any]] = {}
         for device in (row["device"] for row in rows):
             used = nvml.used(device)
             if used is not None:
-                self._driver[device] = {"used": used, "processes": nvml.processes(device)}
+                found[device] = {"used": used, "processes": nvml.processes(device)}
+        for entry in self._recorder.ledger.driver_counts():
+            found.setdefault(entry["device"], {}).setdefault("driver", []).append(entry)
+        self._driver = found
 
     def _look_at_stacks(self) -> None:
         """At the end of a step: what is alive then is what stays."""

@@ -25,12 +25,14 @@ from ..interpreter.pause import undisturbed
 from ..interpreter.system import after_fork
 from .alarm import Leak, MemoryGrows, parse_request
 from .compiled import Compiled
+from .driver_trace import DriverTrace
 from .facts import meta, pinned
 from .files import Files, launched_as, owner
 from .growth import Growth
 from .history import EVENTS_PER_ALLOCATION, History
 from .job_place import JobPlace
 from .labels import Labels
+from .ledger import Ledger
 from .live import Live
 from .messages import out_of_memory_behind, say, words
 from .module_tracker import ModuleTracker, tensors_in
@@ -112,6 +114,7 @@ class Recorder:
         alarm: Callable[[], Alarm] | None = None,
         more: Callable[[], dict[str, Any]] | None = None,
         problem: Callable[[str], None] | None = None,
+        driver_trace: DriverTrace | None = None,
     ) -> None:
         self.options = options
         self.history = history
@@ -141,6 +144,8 @@ class Recorder:
         self._alarm = None if alarm is None else alarm()
         self._more = more
         self._problem = problem
+        self._driver_trace = driver_trace
+        self.ledger = Ledger(history.counters, self.nvml, driver_trace)
         self._compiled = Compiled()
         self._job_place = JobPlace()
         self._signals = Signals(self._dump_for_signal)
@@ -207,6 +212,7 @@ class Recorder:
                 alarm=self._new_alarm,
                 more=self._more,
                 problem=self._problem,
+                driver_trace=self._driver_trace,
             )
             child.on_leak = self.on_leak
             child.install()
@@ -301,6 +307,7 @@ class Recorder:
             self._undo.append(self.module_tracker.remove)
         if self.history.kind == "cuda":
             _watch_failures()
+            self._part(lambda: self.ledger.sample("start", 0))
         # Not before: its threads would be seen by a program that forks first (Python warns about that).
         self._signals.install()
         self._undo.append(self._signals.remove)
@@ -500,6 +507,7 @@ class Recorder:
                 row["used"] = used
                 others = [p["bytes"] for p in self.nvml().processes(row["device"]) if p["pid"] != os.getpid()]
                 row["others"] = sum(others)
+        self._part(lambda: self.ledger.sample("step", self.count, rows))
 
     def nvml(self) -> Nvml:
         if self._nvml is None:
@@ -542,6 +550,8 @@ class Recorder:
             self._part(lambda: self._write_last_heap(reason))
         if self.options.has_labels:
             self._part(self.labels.everything)
+        if self.history.kind == "cuda":
+            self._part(lambda: self.ledger.sample(reason, self.count))
         self._allocations = self.history.allocations()
         events = min(sum(self._allocations.values()) * EVENTS_PER_ALLOCATION, self.history.max_events)
         is_short = seconds is not None and events * _SECONDS_PER_EVENT > seconds
@@ -550,8 +560,11 @@ class Recorder:
             snapshot = self.history.live_snapshot() if is_short else self.history.snapshot()
             if self.history.has_own_frames:
                 leave_out_own_frames(snapshot)
+            self._part(lambda: self.ledger.look_at_pools(snapshot))
             self.files.write_pickle("pickle", snapshot)
             del snapshot
+        if self.history.kind == "cuda":
+            self._part(lambda: self.files.write_json("ledger", self.ledger.as_json()))
         if self.options.has_labels:
             self._part(self._write_labels)
         self._part(lambda: self.files.write_for_all("meta.json", meta(self.history.kind, self._began_us)))

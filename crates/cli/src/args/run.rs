@@ -14,6 +14,7 @@ Examples:
   oomph run train.py --epochs 1                    record on this machine's GPU
   oomph run --emulate h100 -o recording train.py   record without a GPU
   oomph report recording
+  oomph run --trace-driver train.py                split non-PyTorch memory by library
   oomph run --raise-on-leak train.py               stop a program whose memory grows every step
   oomph run --on-leak 'oomph report \"$OOMPH_RECORDING\" | mail -s leak me' train.py
 
@@ -53,6 +54,10 @@ pub(crate) struct RunArgs {
     /// Record tensors on the CPU although there is a GPU; without a GPU they are recorded anyway
     #[arg(long, conflicts_with = "emulate")]
     pub(crate) cpu: bool,
+
+    /// Count what each library takes from the CUDA driver, to split non-PyTorch memory by owner
+    #[arg(long, conflicts_with_all = ["emulate", "cpu"])]
+    pub(crate) trace_driver: bool,
 
     /// Hide the run from `oomph watch` and `oomph exporter`
     #[arg(long)]

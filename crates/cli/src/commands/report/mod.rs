@@ -1,6 +1,7 @@
 //! `oomph report`: what is wrong, what fills memory, and where it comes from.
 
 pub(super) mod findings_text;
+mod ledger_text;
 mod live_text;
 mod ranks;
 mod summary;

@@ -1,11 +1,11 @@
 //! `oomph report` as text.
 
-use super::{findings_text, live_text};
+use super::{findings_text, ledger_text, live_text};
 use crate::args::{By, ReportArgs};
 use crate::terminal::{Style, Terminal};
 use crate::words::{paragraph, signed};
 use analysis::words::{counted, grouped, printable, share, shortened};
-use analysis::{Category, Device, Diagnosis, RunModel, UsageChange};
+use analysis::{Category, Device, DeviceLedger, Diagnosis, RunModel, UsageChange};
 use inputs::{Input, run_remark};
 use snapshot::Bytes;
 use std::io::Write;
@@ -111,7 +111,11 @@ fn totals(model: &RunModel<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
     }
     let label = terminal.paint(Style::Bold, "end");
     writeln!(terminal.out(), " {label}  {}", rest.join(" · "))?;
-    if let Some(non_pytorch) = model.device.recording.non_pytorch(history.device)
+    if let Some(ledger) = DeviceLedger::highest(model.device.recording, history.device)
+        && ledger.process.is_some()
+    {
+        ledger_text::print(&ledger, terminal)?;
+    } else if let Some(non_pytorch) = model.device.recording.non_pytorch(history.device)
         && non_pytorch.process + non_pytorch.others > Bytes::ZERO
     {
         let others = match non_pytorch.others {

@@ -15,11 +15,13 @@ const ALL_STEPS: u32 = 0;
 pub(crate) fn run(args: &RunArgs, host: &Host, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     let command = args.program.command(host);
     let job = Job::new(command, args.emulate.gpu(host), args.steps, TALK);
+    let tracer = args.trace_driver.then(|| launch::tracer_library(host)).transpose()?;
     let output = if args.json { ProgramOutput::Stderr } else { ProgramOutput::Inherited };
     let job = Job {
         max_events: args.max_events,
         detail: args.detail.into(),
         is_on_cpu: args.cpu,
+        tracer,
         keep_files: args.emulate.keep_files,
         on_leak: args.on_leak.clone(),
         raise_on_leak: args.raise_on_leak,
