@@ -2,7 +2,8 @@
 # Builds the stand-alone program and packs it: .github/scripts/build_archive.sh TARGET [FOLDER]
 #
 # TARGET is a Rust target triple; the archive oomph-TARGET.tar.gz (.zip for Windows) goes into FOLDER (default: archives).
-# On Linux with glibc the CUDA emulator is packed next to the program, where `oomph predict` looks for it.
+# On Linux with glibc the libraries for programs (the CUDA emulator, the tracer) are packed next to the program, which looks
+# for them there.
 # SKIP_BUILD=1 packs what is in target/TARGET/dist already.
 set -eu
 
@@ -15,22 +16,24 @@ dist=target/$target/dist
 name=oomph-$target
 
 program=oomph
-emulator=
+libraries=
 set -- --package oomph-cli --bin oomph
 case $target in
 *-windows-*) program=oomph.exe ;;
-*-linux-gnu) emulator=liboomph_emulator.so ;;
+*-linux-gnu) libraries="emulator tracer" ;;
 esac
 if [ -z "${SKIP_BUILD:-}" ]; then
     cargo build --profile dist --locked --target "$target" "$@"
-    [ -z "$emulator" ] || cargo build --profile dist --locked --target "$target" --package oomph-emulator --lib
+    for library in $libraries; do
+        cargo build --profile dist --locked --target "$target" --package "oomph-$library" --lib
+    done
 fi
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 mkdir "$scratch/$name"
 cp "$dist/$program" LICENSE-MIT LICENSE-APACHE README.md CHANGELOG.md "$scratch/$name/"
-[ -z "$emulator" ] || cp "$dist/$emulator" "$scratch/$name/"
+for library in $libraries; do cp "$dist/liboomph_$library.so" "$scratch/$name/"; done
 case $target in
 *-windows-*)
     archive=$name.zip

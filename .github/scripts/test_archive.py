@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> int:
     program = "oomph.exe" if "windows" in target else "oomph"
     needed = {program, "LICENSE-MIT", "LICENSE-APACHE", "README.md", "CHANGELOG.md"}
     if target.endswith("-linux-gnu"):
-        needed.add("liboomph_emulator.so")
+        needed |= {"liboomph_emulator.so", "liboomph_tracer.so"}
     with tempfile.TemporaryDirectory() as scratch:
         shutil.unpack_archive(archive, scratch)
         folder = Path(scratch) / f"oomph-{target}"

@@ -14,7 +14,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
 tar -tzf "$1" >"$scratch/names"
-for path in PKG-INFO pyproject.toml Cargo.lock crates/py/Cargo.toml crates/py/build.rs crates/emulator/Cargo.toml \
+for path in PKG-INFO pyproject.toml Cargo.lock crates/py/Cargo.toml crates/py/build.rs crates/emulator/Cargo.toml crates/tracer/Cargo.toml \
     crates/emulator/build.rs crates/viewer/assets/ python/oomph/__init__.py LICENSE-MIT LICENSE-APACHE; do
     grep -q "^[^/]*/$path" "$scratch/names" || { echo "FAILED: $path is not in $1" >&2; exit 1; }
 done

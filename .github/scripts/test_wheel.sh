@@ -56,11 +56,12 @@ import importlib.util, oomph, sys
 assert importlib.util.find_spec("torch") is None, "torch is installed"
 assert "torch" not in sys.modules
 print("no torch")'
-# Only glibc wheels for Linux contain the CUDA emulator; PyTorch has no CUDA builds for the other platforms.
+# Only glibc wheels for Linux contain the CUDA emulator and the tracer; PyTorch has no CUDA builds for the other platforms.
 case $wheel in
 *manylinux* | *-linux_*) expect "emulator" "$bin/python" -c '
 import oomph, pathlib
-assert (pathlib.Path(oomph.__file__).parent / "liboomph_emulator.so").is_file(), "not in the wheel"
+folder = pathlib.Path(oomph.__file__).parent
+assert (folder / "liboomph_emulator.so").is_file() and (folder / "liboomph_tracer.so").is_file(), "not in the wheel"
 print("emulator")' ;;
 esac
 

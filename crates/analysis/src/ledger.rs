@@ -158,8 +158,8 @@ fn row(owner: LedgerOwner, bytes: u64) -> LedgerRow {
 }
 
 impl LedgerRow {
-    /// Returns what libraries have taken of a device from the driver, the largest first, without what PyTorch's
-    /// allocator has reserved.
+    /// Returns what libraries have taken of a device from the driver, the largest first, without what
+    /// PyTorch's allocator has reserved.
     pub fn of_driver(entries: &[DriverCount], device: u32, reserved: u64) -> Vec<LedgerRow> {
         let mut sums: BTreeMap<LedgerOwner, BTreeMap<String, i64>> = BTreeMap::new();
         let mut of_allocator = 0;

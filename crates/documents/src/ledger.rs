@@ -22,7 +22,7 @@ pub(crate) struct LedgerReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     unattributed: Option<i64>,
     /// Other processes on the device.
-    others: Vec<OtherProcess>,
+    others: Vec<LedgerProcessReport>,
     /// Memory in use on the device that is of no listed process.
     #[serde(skip_serializing_if = "Option::is_none")]
     unlisted: Option<u64>,
@@ -56,7 +56,7 @@ struct LedgerPart {
 
 /// A process that uses the same device.
 #[derive(Serialize, JsonSchema)]
-struct OtherProcess {
+struct LedgerProcessReport {
     /// Process ID.
     pid: u64,
     /// Name, or empty.
@@ -76,7 +76,11 @@ impl From<DeviceLedger> for LedgerReport {
             rows: ledger.rows.into_iter().map(LedgerRowReport::from).collect(),
             unattributed: ledger.unattributed,
             others: others
-                .map(|process| OtherProcess { pid: process.pid, name: process.name, bytes: process.bytes.0 })
+                .map(|process| LedgerProcessReport {
+                    pid: process.pid,
+                    name: process.name,
+                    bytes: process.bytes.0,
+                })
                 .collect(),
             unlisted: ledger.unlisted.map(|bytes| bytes.0),
             missed_calls: ledger.missed_calls,

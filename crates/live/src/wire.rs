@@ -262,6 +262,19 @@ mod tests {
     }
 
     #[test]
+    fn non_pytorch_memory_has_owners_where_calls_of_the_driver_are_counted() {
+        let text = r#"{"device": 0, "allocated": 5, "reserved": 9, "driver": [
+            {"device": 0, "kind": "context", "bytes": 500, "library": "/x/libc10_cuda.so"},
+            {"device": 0, "kind": "mapped", "bytes": 9, "library": "/x/libc10_cuda.so"},
+            {"device": 0, "kind": "allocated", "bytes": 700, "library": "/x/libnccl.so.2"}]}"#;
+        let counters: DeviceCounters = serde_json::from_str(text).expect("readable");
+        let owners = counters.owners();
+        let shown: Vec<_> = owners.iter().map(|row| (row.owner.name(), row.bytes.0)).collect();
+        assert_eq!(shown, [("NCCL", 700), ("CUDA context", 500)]);
+        assert_eq!(DeviceCounters::default().owners(), []);
+    }
+
+    #[test]
     fn fields_of_later_versions_are_ignored() {
         let text = r#"{"version": 1, "pid": 1, "host": "h", "rank": null, "folder": "/f", "name": null,
             "kind": "cuda", "started_us": 1, "time_us": 2, "more": [],

@@ -3,7 +3,7 @@
 //! Arguments are handed on as they come, in as many registers and places on the stack as any of these
 //! functions has arguments: all of them are integers or pointers.
 
-use crate::counts::{self, HOST, Kind, Owner};
+use crate::counts::{self, HOST, MemoryOwner, TracedKind};
 use crate::in_use::{self, function_of};
 use crate::symbols::SymbolTable;
 use crate::{caller, physical};
@@ -15,7 +15,7 @@ use std::sync::{Mutex, OnceLock};
 const MAX_ARGUMENTS: usize = 12;
 
 type Arguments = [usize; MAX_ARGUMENTS];
-type Function = unsafe extern "C" fn(
+type DriverFunction = unsafe extern "C" fn(
     usize,
     usize,
     usize,
@@ -32,7 +32,7 @@ type Function = unsafe extern "C" fn(
 
 /// One call of a program.
 struct Call {
-    function: Function,
+    function: DriverFunction,
     arguments: Arguments,
 }
 
@@ -50,22 +50,22 @@ impl Call {
 }
 
 /// A function that is counted.
-struct Counted {
+struct TracedFunction {
     name: &'static CStr,
-    ours: Function,
+    ours: DriverFunction,
     drivers: &'static AtomicPtr<c_void>,
 }
 
 macro_rules! counted {
     ($($name:ident => $count:expr;)*) => {
-        const COUNTED: &[Counted] = &[$({
+        const COUNTED: &[TracedFunction] = &[$({
             static DRIVERS: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
             #[allow(clippy::too_many_arguments)]
             unsafe extern "C" fn ours(
                 a: usize, b: usize, c: usize, d: usize, e: usize, f: usize,
                 g: usize, h: usize, i: usize, j: usize, k: usize, l: usize,
             ) -> i32 {
-                let function: Function =
+                let function: DriverFunction =
                     unsafe { std::mem::transmute(DRIVERS.load(Ordering::Relaxed)) };
                 let count: fn(&Call) -> i32 = $count;
                 count(&Call { function, arguments: [a, b, c, d, e, f, g, h, i, j, k, l] })
@@ -74,7 +74,7 @@ macro_rules! counted {
                 Ok(name) => name,
                 Err(_) => panic!("a name of a function"),
             };
-            Counted { name, ours, drivers: &DRIVERS }
+            TracedFunction { name, ours, drivers: &DRIVERS }
         }),*];
     };
 }
@@ -94,11 +94,11 @@ counted! {
     cuMemFreeAsync => |call| in_use::beside(|| call.run());
     cuMemFreeAsync_ptsz => |call| in_use::beside(|| call.run());
     cuMemPoolDestroy => destroy_pool;
-    cuArrayCreate_v2 => |call| measure(call, Kind::Allocated);
-    cuArray3DCreate_v2 => |call| measure(call, Kind::Allocated);
-    cuMipmappedArrayCreate => |call| measure(call, Kind::Allocated);
-    cuArrayDestroy => |call| measure(call, Kind::Allocated);
-    cuMipmappedArrayDestroy => |call| measure(call, Kind::Allocated);
+    cuArrayCreate_v2 => |call| measure(call, TracedKind::Allocated);
+    cuArray3DCreate_v2 => |call| measure(call, TracedKind::Allocated);
+    cuMipmappedArrayCreate => |call| measure(call, TracedKind::Allocated);
+    cuArrayDestroy => |call| measure(call, TracedKind::Allocated);
+    cuMipmappedArrayDestroy => |call| measure(call, TracedKind::Allocated);
 
     cuMemCreate => create;
     cuMemRelease => release;
@@ -106,11 +106,11 @@ counted! {
     cuMemMap => map;
     cuMemUnmap => unmap;
 
-    cuMemHostAlloc => |call| pin(call, Kind::Pinned);
-    cuMemAllocHost_v2 => |call| pin(call, Kind::Pinned);
-    cuMemFreeHost => |call| unpin(call, Kind::Pinned);
+    cuMemHostAlloc => |call| pin(call, TracedKind::Pinned);
+    cuMemAllocHost_v2 => |call| pin(call, TracedKind::Pinned);
+    cuMemFreeHost => |call| unpin(call, TracedKind::Pinned);
     cuMemHostRegister_v2 => register;
-    cuMemHostUnregister => |call| unpin(call, Kind::Registered);
+    cuMemHostUnregister => |call| unpin(call, TracedKind::Registered);
 
     cuDevicePrimaryCtxRetain => retain_context;
     cuDevicePrimaryCtxRelease_v2 => |call| change_context(call, 0);
@@ -119,53 +119,53 @@ counted! {
     cuCtxCreate_v3 => |call| change_context(call, 4);
     cuCtxCreate_v4 => |call| change_context(call, 3);
 
-    cuModuleLoad => |call| measure(call, Kind::Kernels);
-    cuModuleLoadData => |call| measure(call, Kind::Kernels);
-    cuModuleLoadDataEx => |call| measure(call, Kind::Kernels);
-    cuModuleLoadFatBinary => |call| measure(call, Kind::Kernels);
-    cuModuleUnload => |call| measure(call, Kind::Kernels);
-    cuModuleGetFunction => |call| measure(call, Kind::Kernels);
-    cuModuleGetGlobal_v2 => |call| measure(call, Kind::Kernels);
-    cuLibraryLoadData => |call| measure(call, Kind::Kernels);
-    cuLibraryLoadFromFile => |call| measure(call, Kind::Kernels);
-    cuLibraryUnload => |call| measure(call, Kind::Kernels);
-    cuLibraryGetKernel => |call| measure(call, Kind::Kernels);
-    cuLibraryGetModule => |call| measure(call, Kind::Kernels);
-    cuLibraryGetGlobal => |call| measure(call, Kind::Kernels);
-    cuKernelGetFunction => |call| measure_first(call, 1, Kind::Kernels);
-    cuKernelGetAttribute => |call| measure_first(call, 2, Kind::Kernels);
-    cuKernelSetAttribute => |call| measure_first(call, 2, Kind::Kernels);
-    cuFuncLoad => |call| measure_first(call, 0, Kind::Kernels);
-    cuFuncGetAttribute => |call| measure_first(call, 2, Kind::Kernels);
-    cuFuncSetAttribute => |call| measure_first(call, 0, Kind::Kernels);
-    cuOccupancyMaxActiveBlocksPerMultiprocessor => |call| measure_first(call, 1, Kind::Kernels);
-    cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags => |call| measure_first(call, 1, Kind::Kernels);
-    cuLaunchKernel => |call| measure_first(call, 0, Kind::Kernels);
-    cuLaunchKernel_ptsz => |call| measure_first(call, 0, Kind::Kernels);
-    cuLaunchKernelEx => |call| measure_first(call, 1, Kind::Kernels);
-    cuLaunchKernelEx_ptsz => |call| measure_first(call, 1, Kind::Kernels);
-    cuLaunchCooperativeKernel => |call| measure_first(call, 0, Kind::Kernels);
-    cuLaunchCooperativeKernel_ptsz => |call| measure_first(call, 0, Kind::Kernels);
+    cuModuleLoad => |call| measure(call, TracedKind::Kernels);
+    cuModuleLoadData => |call| measure(call, TracedKind::Kernels);
+    cuModuleLoadDataEx => |call| measure(call, TracedKind::Kernels);
+    cuModuleLoadFatBinary => |call| measure(call, TracedKind::Kernels);
+    cuModuleUnload => |call| measure(call, TracedKind::Kernels);
+    cuModuleGetFunction => |call| measure(call, TracedKind::Kernels);
+    cuModuleGetGlobal_v2 => |call| measure(call, TracedKind::Kernels);
+    cuLibraryLoadData => |call| measure(call, TracedKind::Kernels);
+    cuLibraryLoadFromFile => |call| measure(call, TracedKind::Kernels);
+    cuLibraryUnload => |call| measure(call, TracedKind::Kernels);
+    cuLibraryGetKernel => |call| measure(call, TracedKind::Kernels);
+    cuLibraryGetModule => |call| measure(call, TracedKind::Kernels);
+    cuLibraryGetGlobal => |call| measure(call, TracedKind::Kernels);
+    cuKernelGetFunction => |call| measure_first(call, 1, TracedKind::Kernels);
+    cuKernelGetAttribute => |call| measure_first(call, 2, TracedKind::Kernels);
+    cuKernelSetAttribute => |call| measure_first(call, 2, TracedKind::Kernels);
+    cuFuncLoad => |call| measure_first(call, 0, TracedKind::Kernels);
+    cuFuncGetAttribute => |call| measure_first(call, 2, TracedKind::Kernels);
+    cuFuncSetAttribute => |call| measure_first(call, 0, TracedKind::Kernels);
+    cuOccupancyMaxActiveBlocksPerMultiprocessor => |call| measure_first(call, 1, TracedKind::Kernels);
+    cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags => |call| measure_first(call, 1, TracedKind::Kernels);
+    cuLaunchKernel => |call| measure_first(call, 0, TracedKind::Kernels);
+    cuLaunchKernel_ptsz => |call| measure_first(call, 0, TracedKind::Kernels);
+    cuLaunchKernelEx => |call| measure_first(call, 1, TracedKind::Kernels);
+    cuLaunchKernelEx_ptsz => |call| measure_first(call, 1, TracedKind::Kernels);
+    cuLaunchCooperativeKernel => |call| measure_first(call, 0, TracedKind::Kernels);
+    cuLaunchCooperativeKernel_ptsz => |call| measure_first(call, 0, TracedKind::Kernels);
 
-    cuGraphInstantiate => |call| measure(call, Kind::Graphs);
-    cuGraphInstantiate_v2 => |call| measure(call, Kind::Graphs);
-    cuGraphInstantiateWithFlags => |call| measure(call, Kind::Graphs);
-    cuGraphInstantiateWithParams => |call| measure(call, Kind::Graphs);
-    cuGraphInstantiateWithParams_ptsz => |call| measure(call, Kind::Graphs);
-    cuGraphUpload => |call| measure(call, Kind::Graphs);
-    cuGraphUpload_ptsz => |call| measure(call, Kind::Graphs);
-    cuGraphLaunch => |call| measure_first(call, 0, Kind::Graphs);
-    cuGraphLaunch_ptsz => |call| measure_first(call, 0, Kind::Graphs);
-    cuGraphExecDestroy => |call| measure(call, Kind::Graphs);
-    cuGraphExecUpdate_v2 => |call| measure(call, Kind::Graphs);
+    cuGraphInstantiate => |call| measure(call, TracedKind::Graphs);
+    cuGraphInstantiate_v2 => |call| measure(call, TracedKind::Graphs);
+    cuGraphInstantiateWithFlags => |call| measure(call, TracedKind::Graphs);
+    cuGraphInstantiateWithParams => |call| measure(call, TracedKind::Graphs);
+    cuGraphInstantiateWithParams_ptsz => |call| measure(call, TracedKind::Graphs);
+    cuGraphUpload => |call| measure(call, TracedKind::Graphs);
+    cuGraphUpload_ptsz => |call| measure(call, TracedKind::Graphs);
+    cuGraphLaunch => |call| measure_first(call, 0, TracedKind::Graphs);
+    cuGraphLaunch_ptsz => |call| measure_first(call, 0, TracedKind::Graphs);
+    cuGraphExecDestroy => |call| measure(call, TracedKind::Graphs);
+    cuGraphExecUpdate_v2 => |call| measure(call, TracedKind::Graphs);
 
-    cuStreamCreate => |call| measure(call, Kind::Other);
-    cuStreamCreateWithPriority => |call| measure(call, Kind::Other);
-    cuStreamDestroy_v2 => |call| measure(call, Kind::Other);
-    cuEventCreate => |call| measure(call, Kind::Other);
-    cuCtxSetLimit => |call| measure(call, Kind::Other);
-    cuCtxEnablePeerAccess => |call| measure(call, Kind::Other);
-    cuMulticastBindMem => |call| measure(call, Kind::Other);
+    cuStreamCreate => |call| measure(call, TracedKind::Other);
+    cuStreamCreateWithPriority => |call| measure(call, TracedKind::Other);
+    cuStreamDestroy_v2 => |call| measure(call, TracedKind::Other);
+    cuEventCreate => |call| measure(call, TracedKind::Other);
+    cuCtxSetLimit => |call| measure(call, TracedKind::Other);
+    cuCtxEnablePeerAccess => |call| measure(call, TracedKind::Other);
+    cuMulticastBindMem => |call| measure(call, TracedKind::Other);
 }
 
 /// The driver, once it is loaded.
@@ -187,7 +187,7 @@ pub(crate) fn install(name: &CStr) -> usize {
     })
 }
 
-impl Counted {
+impl TracedFunction {
     fn install(&self, driver: *mut c_void, symbols: &SymbolTable) -> bool {
         let found = unsafe { libc::dlsym(driver, self.name.as_ptr()) };
         self.drivers.store(found, Ordering::Relaxed);
@@ -236,7 +236,7 @@ fn allocate(call: &Call) -> i32 {
     };
     if let (0, Some(device), Some(address)) = (status, device, call.read(0)) {
         let bytes = taken.unwrap_or(call.arguments[1] as i64);
-        counts::allocated((device, Kind::Allocated, library), address, bytes);
+        counts::allocated((device, TracedKind::Allocated, library), address, bytes);
     }
     status
 }
@@ -250,18 +250,18 @@ fn free(call: &Call) -> i32 {
         (status, change.and_then(|change| change.bytes).map(|bytes| -bytes))
     };
     if status == 0 {
-        counts::freed(Kind::Allocated, call.arguments[0] as u64, given_back);
+        counts::freed(TracedKind::Allocated, call.arguments[0] as u64, given_back);
     }
     status
 }
 
 /// Pools of memory, and the library that used each of them first.
-static POOLS: Mutex<Vec<(usize, Owner)>> = Mutex::new(Vec::new());
+static POOLS: Mutex<Vec<(usize, MemoryOwner)>> = Mutex::new(Vec::new());
 
 /// `cuMemAllocAsync(to, bytes, stream)`, and the same with a pool as the argument `pool`.
 fn allocate_from_pool(call: &Call, pool: Option<usize>) -> i32 {
-    type Ask = unsafe extern "C" fn(*mut usize, i32) -> i32;
-    static ASK: OnceLock<Option<Ask>> = OnceLock::new();
+    type AskPool = unsafe extern "C" fn(*mut usize, i32) -> i32;
+    static ASK: OnceLock<Option<AskPool>> = OnceLock::new();
     let status = in_use::beside(|| call.run());
     let Some(device) = in_use::device() else { return status };
     let of_device = || {
@@ -273,7 +273,7 @@ fn allocate_from_pool(call: &Call, pool: Option<usize>) -> i32 {
     if let (0, Some(pool), Ok(mut pools)) = (status, pool, POOLS.try_lock())
         && pools.iter().all(|&(known, _)| known != pool)
     {
-        pools.push((pool, (device, Kind::Pooled, caller::library())));
+        pools.push((pool, (device, TracedKind::Pooled, caller::library())));
     }
     status
 }
@@ -288,11 +288,11 @@ fn destroy_pool(call: &Call) -> i32 {
 
 /// Asks every pool how much memory it has.
 pub(crate) fn update_pools() {
-    type Ask = unsafe extern "C" fn(usize, i32, *mut u64) -> i32;
+    type AskReserved = unsafe extern "C" fn(usize, i32, *mut u64) -> i32;
     const RESERVED: i32 = 5;
     let Ok(pools) = POOLS.try_lock() else { return };
-    let Some(ask) = (unsafe { driver_function::<Ask>(c"cuMemPoolGetAttribute") }) else { return };
-    let mut owners: Vec<(Owner, i64)> = Vec::new();
+    let Some(ask) = (unsafe { driver_function::<AskReserved>(c"cuMemPoolGetAttribute") }) else { return };
+    let mut owners: Vec<(MemoryOwner, i64)> = Vec::new();
     for &(pool, owner) in pools.iter() {
         let mut bytes = 0;
         if unsafe { ask(pool, RESERVED, &raw mut bytes) } != 0 {
@@ -316,7 +316,7 @@ fn create(call: &Call) -> i32 {
     let properties: Option<[i32; 4]> = call.read(2);
     if let (0, Some(handle), Some([_, _, location, device])) = (status, call.read(0), properties) {
         let device = if location == DEVICE { device } else { HOST };
-        physical::created(handle, (device, Kind::Mapped, caller::library()), call.arguments[1] as i64);
+        physical::created(handle, (device, TracedKind::Mapped, caller::library()), call.arguments[1] as i64);
     }
     status
 }
@@ -359,7 +359,7 @@ fn unmap(call: &Call) -> i32 {
 }
 
 /// `cuMemHostAlloc(to, bytes, flags)`.
-fn pin(call: &Call, kind: Kind) -> i32 {
+fn pin(call: &Call, kind: TracedKind) -> i32 {
     let status = call.run();
     if let (0, Some(address)) = (status, call.read(0)) {
         counts::allocated((HOST, kind, caller::library()), address, call.arguments[1] as i64);
@@ -372,13 +372,13 @@ fn register(call: &Call) -> i32 {
     let status = call.run();
     if status == 0 {
         let [address, bytes, ..] = call.arguments;
-        counts::allocated((HOST, Kind::Registered, caller::library()), address as u64, bytes as i64);
+        counts::allocated((HOST, TracedKind::Registered, caller::library()), address as u64, bytes as i64);
     }
     status
 }
 
 /// `cuMemFreeHost(address)`.
-fn unpin(call: &Call, kind: Kind) -> i32 {
+fn unpin(call: &Call, kind: TracedKind) -> i32 {
     let status = call.run();
     if status == 0 {
         counts::freed(kind, call.arguments[0] as u64, None);
@@ -394,30 +394,30 @@ fn retain_context(call: &Call) -> i32 {
 /// Creates or drops a context of the device that an argument names.
 fn change_context(call: &Call, device: usize) -> i32 {
     let (status, change) = in_use::around_context(call.arguments[device] as i32, || call.run());
-    note(change, Kind::Context, caller::library());
+    note(change, TracedKind::Context, caller::library());
     status
 }
 
 fn has_context(device: i32) -> bool {
-    type Ask = unsafe extern "C" fn(i32, *mut u32, *mut i32) -> i32;
-    let ask: Option<Ask> = unsafe { driver_function(c"cuDevicePrimaryCtxGetState") };
+    type AskState = unsafe extern "C" fn(i32, *mut u32, *mut i32) -> i32;
+    let ask: Option<AskState> = unsafe { driver_function(c"cuDevicePrimaryCtxGetState") };
     let (mut flags, mut is_active) = (0, 0);
     ask.is_some_and(|ask| unsafe { ask(device, &raw mut flags, &raw mut is_active) } == 0 && is_active != 0)
 }
 
 /// Counts what a call takes or gives back.
-fn measure(call: &Call, kind: Kind) -> i32 {
+fn measure(call: &Call, kind: TracedKind) -> i32 {
     let (status, change) = in_use::around(|| call.run());
     note(change, kind, caller::library());
     status
 }
 
 /// The same for a call that takes memory only with a new function, kernel or graph.
-fn measure_first(call: &Call, argument: usize, kind: Kind) -> i32 {
+fn measure_first(call: &Call, argument: usize, kind: TracedKind) -> i32 {
     if is_known(call.arguments[argument]) { call.run() } else { measure(call, kind) }
 }
 
-fn note(change: Option<in_use::Change>, kind: Kind, library: &'static str) {
+fn note(change: Option<in_use::Change>, kind: TracedKind, library: &'static str) {
     match change {
         Some(in_use::Change { device, bytes: Some(bytes) }) if bytes != 0 => {
             counts::add((device, kind, library), bytes);

@@ -9,7 +9,7 @@ pub(crate) const HOST: i32 = -1;
 
 /// Why memory is in use.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum TracedKind {
     /// `cuMemAlloc` and arrays.
     Allocated,
     /// Physical memory from `cuMemCreate`.
@@ -30,24 +30,24 @@ pub(crate) enum Kind {
     Registered,
 }
 
-impl Kind {
+impl TracedKind {
     fn name(self) -> &'static str {
         match self {
-            Kind::Allocated => "allocated",
-            Kind::Mapped => "mapped",
-            Kind::Pooled => "pooled",
-            Kind::Context => "context",
-            Kind::Kernels => "kernels",
-            Kind::Graphs => "graphs",
-            Kind::Other => "other",
-            Kind::Pinned => "pinned",
-            Kind::Registered => "registered",
+            TracedKind::Allocated => "allocated",
+            TracedKind::Mapped => "mapped",
+            TracedKind::Pooled => "pooled",
+            TracedKind::Context => "context",
+            TracedKind::Kernels => "kernels",
+            TracedKind::Graphs => "graphs",
+            TracedKind::Other => "other",
+            TracedKind::Pinned => "pinned",
+            TracedKind::Registered => "registered",
         }
     }
 }
 
 /// Whose memory.
-pub(crate) type Owner = (i32, Kind, &'static str);
+pub(crate) type MemoryOwner = (i32, TracedKind, &'static str);
 
 #[derive(Clone, Copy, Default)]
 struct Count {
@@ -58,16 +58,16 @@ struct Count {
 
 /// An allocation with an address.
 #[derive(Clone, Copy)]
-struct Allocation {
-    owner: Owner,
+struct CountedAllocation {
+    owner: MemoryOwner,
     bytes: i64,
 }
 
 #[derive(Default)]
 struct State {
     process: u32,
-    counts: BTreeMap<Owner, Count>,
-    allocations: BTreeMap<(Kind, u64), Allocation>,
+    counts: BTreeMap<MemoryOwner, Count>,
+    allocations: BTreeMap<(TracedKind, u64), CountedAllocation>,
     missed: u64,
 }
 
@@ -93,27 +93,27 @@ fn state() -> Option<MutexGuard<'static, State>> {
 }
 
 /// Adds to what a library has.
-pub(crate) fn add(owner: Owner, bytes: i64) {
+pub(crate) fn add(owner: MemoryOwner, bytes: i64) {
     let Some(mut state) = state() else { return };
     state.add(owner, bytes);
 }
 
 /// Says what a library has.
-pub(crate) fn set(owner: Owner, bytes: i64) {
+pub(crate) fn set(owner: MemoryOwner, bytes: i64) {
     let Some(mut state) = state() else { return };
     let before = state.counts.get(&owner).map_or(0, |count| count.bytes);
     state.add(owner, bytes - before);
 }
 
 /// Adds an allocation that is freed by its address.
-pub(crate) fn allocated(owner: Owner, address: u64, bytes: i64) {
+pub(crate) fn allocated(owner: MemoryOwner, address: u64, bytes: i64) {
     let Some(mut state) = state() else { return };
     state.add(owner, bytes);
-    state.allocations.insert((owner.1, address), Allocation { owner, bytes });
+    state.allocations.insert((owner.1, address), CountedAllocation { owner, bytes });
 }
 
 /// Takes an allocation back. `bytes`: what the device got back, if that is known.
-pub(crate) fn freed(kind: Kind, address: u64, bytes: Option<i64>) {
+pub(crate) fn freed(kind: TracedKind, address: u64, bytes: Option<i64>) {
     let Some(mut state) = state() else { return };
     if let Some(allocation) = state.allocations.remove(&(kind, address)) {
         state.add(allocation.owner, -bytes.unwrap_or(allocation.bytes));
@@ -128,7 +128,7 @@ pub(crate) fn missed() {
 }
 
 impl State {
-    fn add(&mut self, owner: Owner, bytes: i64) {
+    fn add(&mut self, owner: MemoryOwner, bytes: i64) {
         let count = self.counts.entry(owner).or_default();
         count.bytes += bytes;
         count.peak = count.peak.max(count.bytes);

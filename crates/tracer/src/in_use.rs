@@ -1,6 +1,7 @@
 //! Memory in use on a device, before and after a call.
 //!
-//! Calls of several threads at the same time cannot be told apart; a window that overlaps another is not used.
+//! Calls of several threads at the same time cannot be told apart: a window that overlaps another is not
+//! used.
 //! No lock is held during a call: one thread's free may wait for a kernel that waits for another thread.
 
 use crate::calls::driver_function;
@@ -70,8 +71,8 @@ pub(crate) fn beside(call: impl FnOnce() -> i32) -> i32 {
 
 /// Returns the device of the calling thread's context.
 pub(crate) fn device() -> Option<i32> {
-    type Ask = unsafe extern "C" fn(*mut i32) -> i32;
-    static ASK: OnceLock<Option<Ask>> = OnceLock::new();
+    type AskDevice = unsafe extern "C" fn(*mut i32) -> i32;
+    static ASK: OnceLock<Option<AskDevice>> = OnceLock::new();
     let ask = (*ASK.get_or_init(|| unsafe { driver_function(c"cuCtxGetDevice") }))?;
     let mut device = 0;
     (unsafe { ask(&raw mut device) } == 0).then_some(device)
@@ -79,10 +80,10 @@ pub(crate) fn device() -> Option<i32> {
 
 /// Returns the device of the calling thread's context, and its memory in use.
 fn in_context() -> Option<(i32, i64)> {
-    type Ask = unsafe extern "C" fn(*mut usize, *mut usize) -> i32;
-    type Exchange = unsafe extern "C" fn(*mut i32) -> i32;
-    static ASK: OnceLock<Option<Ask>> = OnceLock::new();
-    static EXCHANGE: OnceLock<Option<Exchange>> = OnceLock::new();
+    type AskMemory = unsafe extern "C" fn(*mut usize, *mut usize) -> i32;
+    type ExchangeMode = unsafe extern "C" fn(*mut i32) -> i32;
+    static ASK: OnceLock<Option<AskMemory>> = OnceLock::new();
+    static EXCHANGE: OnceLock<Option<ExchangeMode>> = OnceLock::new();
     const RELAXED: i32 = 2;
     let device = device()?;
     let ask = (*ASK.get_or_init(|| unsafe { driver_function(c"cuMemGetInfo_v2") }))?;
@@ -107,7 +108,7 @@ struct Used {
 /// A process on a device, as `nvmlDeviceGetComputeRunningProcesses_v3` lists it.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-struct GpuProcess {
+struct ListedProcess {
     pid: u32,
     bytes: u64,
     instance: u32,
@@ -118,7 +119,7 @@ struct GpuProcess {
 struct Nvml {
     handle: unsafe extern "C" fn(*const c_char, *mut *mut c_void) -> i32,
     memory: unsafe extern "C" fn(*mut c_void, *mut [u64; 3]) -> i32,
-    processes: Option<unsafe extern "C" fn(*mut c_void, *mut u32, *mut GpuProcess) -> i32>,
+    processes: Option<unsafe extern "C" fn(*mut c_void, *mut u32, *mut ListedProcess) -> i32>,
 }
 
 impl Nvml {
@@ -139,7 +140,7 @@ impl Nvml {
     fn own_bytes(&self, handle: *mut c_void) -> i64 {
         const MAX_PROCESSES: usize = 256;
         const UNKNOWN: u64 = u64::MAX;
-        let mut found = [GpuProcess::default(); MAX_PROCESSES];
+        let mut found = [ListedProcess::default(); MAX_PROCESSES];
         let mut count = MAX_PROCESSES as u32;
         let is_listed = self
             .processes

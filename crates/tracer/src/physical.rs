@@ -1,11 +1,11 @@
 //! Physical memory from `cuMemCreate`. It is in use until it has neither a handle nor a mapping.
 
-use crate::counts::{self, Owner};
+use crate::counts::{self, MemoryOwner};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
-struct Memory {
-    owner: Owner,
+struct CreatedMemory {
+    owner: MemoryOwner,
     bytes: i64,
     references: u32,
     mappings: u32,
@@ -14,7 +14,7 @@ struct Memory {
 #[derive(Default)]
 struct Handles {
     process: u32,
-    memory: BTreeMap<u64, Memory>,
+    memory: BTreeMap<u64, CreatedMemory>,
     /// Length and handle of each mapping, by address.
     mapped: BTreeMap<u64, (u64, u64)>,
 }
@@ -32,9 +32,9 @@ fn handles() -> Option<MutexGuard<'static, Handles>> {
 }
 
 /// Physical memory was created.
-pub(crate) fn created(handle: u64, owner: Owner, bytes: i64) {
+pub(crate) fn created(handle: u64, owner: MemoryOwner, bytes: i64) {
     let Some(mut handles) = handles() else { return };
-    handles.memory.insert(handle, Memory { owner, bytes, references: 1, mappings: 0 });
+    handles.memory.insert(handle, CreatedMemory { owner, bytes, references: 1, mappings: 0 });
     counts::add(owner, bytes);
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct SymbolTable {
 impl SymbolTable {
     /// Finds the table of the library in which `address` is.
     pub(crate) fn of(address: *const c_void) -> Option<SymbolTable> {
-        let mut search = Search { address: address as usize, found: None };
+        let mut search = LibrarySearch { address: address as usize, found: None };
         unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut search).cast()) };
         search.found
     }
@@ -40,13 +40,13 @@ impl SymbolTable {
     }
 }
 
-struct Search {
+struct LibrarySearch {
     address: usize,
     found: Option<SymbolTable>,
 }
 
 unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, search: *mut c_void) -> i32 {
-    let (info, search) = unsafe { (&*info, &mut *search.cast::<Search>()) };
+    let (info, search) = unsafe { (&*info, &mut *search.cast::<LibrarySearch>()) };
     let base = info.dlpi_addr as usize;
     let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum as usize) };
     let holds_address = headers.iter().filter(|header| header.p_type == libc::PT_LOAD).any(|header| {

@@ -14,7 +14,6 @@ import torch
 
 from .driver_trace import DriverTrace
 from .nvml import Nvml
-from .pool_owners import pool_owners
 
 _MAX_SAMPLES = 64
 """Samples that are kept; of a long run, every second one, then every fourth, and so on."""
@@ -33,7 +32,6 @@ class Ledger:
         self._highest: dict[str, Any] | None = None
         self._every = 1
         self._seen = 0
-        self._pools: list[dict[str, Any]] = []
 
     def sample(self, at: str, step: int, rows: Rows | None = None) -> None:
         """Takes a sample; `at` says what happens: `start`, `step`, or the reason of a dump."""
@@ -54,17 +52,13 @@ class Ledger:
             self._samples = [of for index, of in enumerate(self._samples) if index % 2 == 0]
             self._every *= 2
 
-    def look_at_pools(self, snapshot: dict[str, Any]) -> None:
-        """Notes who owns the private pools of a snapshot that is about to be written."""
-        private = {tuple(of.get("segment_pool_id", (0, 0))) for of in snapshot.get("segments", [])} - {(0, 0)}
-        self._pools = pool_owners(private) if private else []
-
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self, pools: list[dict[str, Any]]) -> dict[str, Any]:
+        """Content of the file; `pools` are the owners of private pools."""
         samples = list(self._samples)
         if self._highest is not None and self._highest not in samples:
             samples.append(self._highest)
         samples.sort(key=lambda of: int(of["time_us"]))
-        return {"version": 1, "traced": self._trace is not None, "samples": samples, "pools": self._pools}
+        return {"version": 1, "traced": self._trace is not None, "samples": samples, "pools": pools}
 
     def driver_counts(self) -> list[dict[str, Any]]:
         """What libraries have taken from the driver now; nothing if its calls are not counted."""
@@ -97,10 +91,9 @@ def _nccl(device: int) -> list[dict[str, Any]]:
     found = []
     for group in list(distributed.distributed_c10d._world.pg_map):
         try:
-            stats = group._get_backend(torch.device("cuda", device)).memory_stats()
+            backend: Any = group._get_backend(torch.device("cuda", device))
+            stats = backend.memory_stats()
             found.append({"group": group.group_name, "bytes": int(stats["total"] if "total" in stats else sum(stats.values()))})
         except (AttributeError, RuntimeError, TypeError, ValueError):
             continue  # another backend, or a version that does not count
     return found
-
-

@@ -17,8 +17,15 @@ _MAX_NAMES = 16
 PoolId = tuple[int, ...]
 
 
+def private_pools(snapshot: dict[str, Any]) -> set[PoolId]:
+    """Pools of a snapshot's segments, without the default one."""
+    return {tuple(segment.get("segment_pool_id", (0, 0))) for segment in snapshot.get("segments", [])} - {(0, 0)}
+
+
 def pool_owners(pools: set[PoolId]) -> list[dict[str, Any]]:
     """One entry for each pool whose owner is found."""
+    if not pools:
+        return []
     graphs: dict[PoolId, int] = {}
     compiled: dict[PoolId, list[str]] = {}
     mem_pools: set[PoolId] = set()

@@ -40,6 +40,7 @@ from .names import Names
 from .nvml import Nvml
 from .on_leak import OnLeak, answer
 from .pace import Pace
+from .pool_owners import pool_owners, private_pools
 from .signals import Signals
 from .stacks import leave_out_own_frames
 from .steps import Steps
@@ -560,11 +561,11 @@ class Recorder:
             snapshot = self.history.live_snapshot() if is_short else self.history.snapshot()
             if self.history.has_own_frames:
                 leave_out_own_frames(snapshot)
-            self._part(lambda: self.ledger.look_at_pools(snapshot))
+            private = private_pools(snapshot)
             self.files.write_pickle("pickle", snapshot)
             del snapshot
         if self.history.kind == "cuda":
-            self._part(lambda: self.files.write_json("ledger", self.ledger.as_json()))
+            self._part(lambda: self.files.write_json("ledger", self.ledger.as_json(pool_owners(private))))
         if self.options.has_labels:
             self._part(self._write_labels)
         self._part(lambda: self.files.write_for_all("meta.json", meta(self.history.kind, self._began_us)))

@@ -19,6 +19,8 @@ use std::ops::Range;
 struct RecordedStep {
     allocations: Range<usize>,
     has_stacks: bool,
+    /// Whether it is one, and not what follows the last.
+    has_ended: bool,
 }
 
 /// Gives allocations of repeated steps the stacks and modules of the steps that they repeat, and says so in a
@@ -122,9 +124,11 @@ pub(crate) fn repeats(order: &Order<'_>, recording: &Recording) -> Repeats {
         let begins = step.allocations.start;
         let pairs = step.allocations.clone().zip(like);
         // A step that turned out to be another one is compared as far as its allocations and frees alternate
-        // in the same way.
-        let alike =
-            pairs.take_while(|&(place, like)| same.is_some() || place == begins || gap(place) == gap(like));
+        // in the same way. What follows the last step may be anything, so there sizes count as well.
+        let is_alike = |place: usize, like: usize| {
+            (place == begins || gap(place) == gap(like)) && (step.has_ended || size(place) == size(like))
+        };
+        let alike = pairs.take_while(|&(place, like)| same.is_some() || is_alike(place, like));
         let mut alike = alike.map(|(_, like)| events[like]);
         repeats.like.extend(step.allocations.clone().map(|place| (events[place], alike.next())));
     }
@@ -146,12 +150,13 @@ fn steps(counted: &Counted, order: &Order<'_>, recording: &Recording) -> Vec<Rec
         };
         // What happened before the history begins is not there.
         let Some(end) = end.filter(|&end| end >= begin) else { continue };
-        steps.push(RecordedStep { allocations: begin..end, has_stacks: mark.has_stacks });
+        steps.push(RecordedStep { allocations: begin..end, has_stacks: mark.has_stacks, has_ended: true });
         begin = end;
     }
     steps.push(RecordedStep {
         allocations: begin..counted.alloc_events().len(),
         has_stacks: recording.ends_with_stacks,
+        has_ended: false,
     });
     steps
 }

@@ -93,6 +93,27 @@ fn a_step_that_differs_is_filled_in_as_far_as_it_is_alike() {
 }
 
 #[test]
+fn what_follows_the_last_step_has_no_line_of_a_step_unless_it_begins_like_one() {
+    let without = "
+    +x 1MiB -
+    +h 4MiB -
+    in backward
+    +g 2MiB -
+    -h
+    in
+    mark without stacks
+";
+    let tail = |after: &str| {
+        let (mut snapshot, mut recording) = recorded(&format!("{CLOSELY}{CLOSELY}{without}{after}"));
+        recording.ends_with_stacks = false;
+        fill_in_repeated_steps(&mut snapshot, &recording);
+        lines(&snapshot).split_off(9)
+    };
+    assert_eq!(tail("\n    +cache 256MiB -\n    +h 4MiB -\n"), ["?", "?"]);
+    assert_eq!(tail("\n    +x 1MiB -\n    +h 4MiB -\n"), ["9", "20 forward 0"]);
+}
+
+#[test]
 fn what_was_recorded_with_its_stack_keeps_it() {
     let partly = "
     +x 2MiB -

@@ -3,7 +3,7 @@
 use crate::terminal::{Style, Terminal};
 use crate::words::paragraph;
 use analysis::words::{counted, printable, share};
-use analysis::{DeviceLedger, LedgerOwner};
+use analysis::{DeviceLedger, LedgerOwner, RunModel};
 use snapshot::Bytes;
 use std::io::Write;
 
@@ -12,7 +12,7 @@ const MIN_SHARE: f64 = 0.002;
 /// Share from which a difference is worth a line.
 const MIN_UNATTRIBUTED_SHARE: f64 = 0.001;
 /// Share of non-PyTorch memory from which it is worth splitting.
-const MIN_SHARE_FOR_HINT: f64 = 0.1;
+const MIN_SHARE_TO_TRACE: f64 = 0.1;
 /// Other processes that are printed one by one.
 const MAX_OTHERS: usize = 4;
 
@@ -66,15 +66,17 @@ pub(super) fn print(ledger: &DeviceLedger, terminal: &mut Terminal) -> anyhow::R
         }
     }
     others(ledger, terminal)?;
-    if ledger
-        .rows
-        .iter()
-        .any(|row| row.owner == LedgerOwner::NonPytorch && share(row.bytes, process) >= MIN_SHARE_FOR_HINT)
-    {
-        let hint = "`oomph run --trace-driver` splits non-PyTorch memory by owner";
-        paragraph("   ", "   ", hint, Some(Style::Dim), terminal)?;
-    }
     Ok(())
+}
+
+/// Returns whether a large part of the process's memory has no owner that is known.
+pub(super) fn is_worth_tracing(model: &RunModel<'_>) -> bool {
+    let ledger = DeviceLedger::highest(model.device.recording, model.device.history.device);
+    ledger.is_some_and(|ledger| {
+        let rows = ledger.rows.iter().filter(|row| row.owner == LedgerOwner::NonPytorch);
+        let bytes: Bytes = rows.map(|row| row.bytes).sum();
+        ledger.process.is_some_and(|process| share(bytes, process) >= MIN_SHARE_TO_TRACE)
+    })
 }
 
 /// Memory of the device that is not of this process.

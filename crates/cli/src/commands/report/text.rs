@@ -241,6 +241,11 @@ fn next(
             ));
         }
     }
+    // An emulated GPU has no driver to trace.
+    let is_emulated = input.run.as_ref().is_some_and(|run| !run.emulation.non_pytorch.is_empty());
+    if !is_emulated && answers.iter().any(|answer| ledger_text::is_worth_tracing(&answer.model)) {
+        commands.push_str("oomph run --trace-driver for the owners of non-PyTorch memory · ");
+    }
     paragraph(" ", "   ", &format!("next: {commands}{other}"), Some(Style::Dim), terminal)
 }
 
