@@ -119,33 +119,33 @@ counted! {
     cuCtxCreate_v3 => |call| change_context(call, 4);
     cuCtxCreate_v4 => |call| change_context(call, 3);
 
-    cuModuleLoad => |call| measure(call, TracedKind::Kernels);
-    cuModuleLoadData => |call| measure(call, TracedKind::Kernels);
-    cuModuleLoadDataEx => |call| measure(call, TracedKind::Kernels);
-    cuModuleLoadFatBinary => |call| measure(call, TracedKind::Kernels);
-    cuModuleUnload => |call| measure(call, TracedKind::Kernels);
-    cuModuleGetFunction => |call| measure(call, TracedKind::Kernels);
-    cuModuleGetGlobal_v2 => |call| measure(call, TracedKind::Kernels);
-    cuLibraryLoadData => |call| measure(call, TracedKind::Kernels);
-    cuLibraryLoadFromFile => |call| measure(call, TracedKind::Kernels);
-    cuLibraryUnload => |call| measure(call, TracedKind::Kernels);
-    cuLibraryGetKernel => |call| measure(call, TracedKind::Kernels);
-    cuLibraryGetModule => |call| measure(call, TracedKind::Kernels);
-    cuLibraryGetGlobal => |call| measure(call, TracedKind::Kernels);
-    cuKernelGetFunction => |call| measure_first(call, 1, TracedKind::Kernels);
-    cuKernelGetAttribute => |call| measure_first(call, 2, TracedKind::Kernels);
-    cuKernelSetAttribute => |call| measure_first(call, 2, TracedKind::Kernels);
-    cuFuncLoad => |call| measure_first(call, 0, TracedKind::Kernels);
-    cuFuncGetAttribute => |call| measure_first(call, 2, TracedKind::Kernels);
-    cuFuncSetAttribute => |call| measure_first(call, 0, TracedKind::Kernels);
-    cuOccupancyMaxActiveBlocksPerMultiprocessor => |call| measure_first(call, 1, TracedKind::Kernels);
-    cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags => |call| measure_first(call, 1, TracedKind::Kernels);
-    cuLaunchKernel => |call| measure_first(call, 0, TracedKind::Kernels);
-    cuLaunchKernel_ptsz => |call| measure_first(call, 0, TracedKind::Kernels);
-    cuLaunchKernelEx => |call| measure_first(call, 1, TracedKind::Kernels);
-    cuLaunchKernelEx_ptsz => |call| measure_first(call, 1, TracedKind::Kernels);
-    cuLaunchCooperativeKernel => |call| measure_first(call, 0, TracedKind::Kernels);
-    cuLaunchCooperativeKernel_ptsz => |call| measure_first(call, 0, TracedKind::Kernels);
+    cuModuleLoad => load;
+    cuModuleLoadData => load;
+    cuModuleLoadDataEx => load;
+    cuModuleLoadFatBinary => load;
+    cuModuleUnload => load;
+    cuModuleGetFunction => load;
+    cuModuleGetGlobal_v2 => load;
+    cuLibraryLoadData => load;
+    cuLibraryLoadFromFile => load;
+    cuLibraryUnload => load;
+    cuLibraryGetKernel => load;
+    cuLibraryGetModule => load;
+    cuLibraryGetGlobal => load;
+    cuKernelGetFunction => use_kernel::<1>;
+    cuKernelGetAttribute => use_kernel::<2>;
+    cuKernelSetAttribute => use_kernel::<2>;
+    cuFuncLoad => use_kernel::<0>;
+    cuFuncGetAttribute => use_kernel::<2>;
+    cuFuncSetAttribute => use_kernel::<0>;
+    cuOccupancyMaxActiveBlocksPerMultiprocessor => use_kernel::<1>;
+    cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags => use_kernel::<1>;
+    cuLaunchKernel => use_kernel::<0>;
+    cuLaunchKernel_ptsz => use_kernel::<0>;
+    cuLaunchKernelEx => use_kernel::<1>;
+    cuLaunchKernelEx_ptsz => use_kernel::<1>;
+    cuLaunchCooperativeKernel => use_kernel::<0>;
+    cuLaunchCooperativeKernel_ptsz => use_kernel::<0>;
 
     cuGraphInstantiate => |call| measure(call, TracedKind::Graphs);
     cuGraphInstantiate_v2 => |call| measure(call, TracedKind::Graphs);
@@ -154,8 +154,8 @@ counted! {
     cuGraphInstantiateWithParams_ptsz => |call| measure(call, TracedKind::Graphs);
     cuGraphUpload => |call| measure(call, TracedKind::Graphs);
     cuGraphUpload_ptsz => |call| measure(call, TracedKind::Graphs);
-    cuGraphLaunch => |call| measure_first(call, 0, TracedKind::Graphs);
-    cuGraphLaunch_ptsz => |call| measure_first(call, 0, TracedKind::Graphs);
+    cuGraphLaunch => launch_graph;
+    cuGraphLaunch_ptsz => launch_graph;
     cuGraphExecDestroy => |call| measure(call, TracedKind::Graphs);
     cuGraphExecUpdate_v2 => |call| measure(call, TracedKind::Graphs);
 
@@ -412,9 +412,19 @@ fn measure(call: &Call, kind: TracedKind) -> i32 {
     status
 }
 
-/// The same for a call that takes memory only with a new function, kernel or graph.
-fn measure_first(call: &Call, argument: usize, kind: TracedKind) -> i32 {
-    if is_known(call.arguments[argument]) { call.run() } else { measure(call, kind) }
+/// Loads or unloads code.
+fn load(call: &Call) -> i32 {
+    measure(call, TracedKind::Kernels)
+}
+
+/// Uses a kernel, which is loaded at its first use.
+fn use_kernel<const ARGUMENT: usize>(call: &Call) -> i32 {
+    if is_known(call.arguments[ARGUMENT]) { call.run() } else { load(call) }
+}
+
+/// Launches a graph, which may take memory the first time.
+fn launch_graph(call: &Call) -> i32 {
+    if is_known(call.arguments[0]) { call.run() } else { measure(call, TracedKind::Graphs) }
 }
 
 fn note(change: Option<in_use::Change>, kind: TracedKind, library: &'static str) {
