@@ -172,8 +172,9 @@ class Emulated:
 class Trial:
     """Runs programs on one GPU."""
 
-    def __init__(self, oomph: pathlib.Path, python: pathlib.Path, gpu: str, folder: pathlib.Path) -> None:
+    def __init__(self, oomph: pathlib.Path, python: pathlib.Path, gpu: str, folder: pathlib.Path, options: list[str]) -> None:
         self.oomph = oomph
+        self.options = options
         self.python = python
         self.folder = folder
         self.card = gpu.removesuffix(EMULATED) if gpu.endswith(EMULATED) else None
@@ -217,7 +218,7 @@ class Trial:
             command = [word.replace(placeholder, value) for word in command]
         if is_recorded:
             own = ["--emulate", self.card] if self.card else []
-            own += ["-o", str(recording)]
+            own += [*self.options, "-o", str(recording)]
             # A script or `-m MODULE` goes to an interpreter of our choice; with options of its own, the interpreter is named.
             has_options = command[0].startswith("-") and command[0] != "-m"
             started = ["--", str(HERE / "interpreter.sh")] if has_options else ["--python", str(HERE / "interpreter.sh")]
@@ -517,6 +518,7 @@ def main() -> int:
     parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="page to insert the table into")
     parser.add_argument("--keep", type=pathlib.Path, metavar="DIR", help="keep the working directories here")
     parser.add_argument("--from", dest="files", type=pathlib.Path, action="append", metavar="FILE", help="results of --json")
+    parser.add_argument("--trace-driver", action="store_true", help="record with `oomph run --trace-driver`; needs a real GPU")
     parser.add_argument("--list", action="store_true", help="list the programs")
     args = parser.parse_args()
     if args.files:
@@ -546,7 +548,8 @@ def main() -> int:
         folder.mkdir(parents=True, exist_ok=True)
         # Not resolved: the path of a virtual environment's interpreter is what makes it that environment's.
         python = pathlib.Path(os.path.abspath(args.python))
-        trial = Trial(pathlib.Path(oomph).resolve(), python, args.gpu, folder.resolve())
+        options = ["--trace-driver"] if args.trace_driver else []
+        trial = Trial(pathlib.Path(oomph).resolve(), python, args.gpu, folder.resolve(), options)
         chosen = [program for program in chosen if trial.card is None or program.only != "real"]
         installed = trial.installed({module for program in chosen for module in program.needs} | {"torch"})
 
