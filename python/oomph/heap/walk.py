@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from ..interpreter.errors import keep
+from ..interpreter.objects import complete_objects
 from ..interpreter.pause import undisturbed
 from ..interpreter.system import IS_LINUX
 from . import arrays, attributes, autograd, frames, node_hooks, reach, saved, storages
@@ -80,7 +81,7 @@ class _Walk:
         """Hooks that give a saved tensor back, with the nodes that have one."""
 
     def graph(self) -> dict[str, Any]:
-        objects = gc.get_objects()
+        objects = complete_objects()
         if len(objects) > _MAX_OBJECTS:
             raise TooMany(f"the process has more than {_MAX_OBJECTS:,} objects")
         by_class = roots_of.Sorted(objects)

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 from ..interpreter.errors import keep
+from ..interpreter.objects import instances
 from ..interpreter.patching import LikeBuiltin
 from ..interpreter.system import after_fork
-from .alive import alive
 from .cpu_mode import CpuMode
 from .cpu_storages import Storages
 from .history import LiveStack
@@ -117,7 +117,7 @@ class CpuHistory:
         """The tensors that are there already. Those that only C++ holds are met when they are used."""
         try:
             self._storages.finding = True
-            self._storages.meet(alive(torch.Tensor))
+            self._storages.meet(instances(torch.Tensor))
             self._storages.finding = False
         except Exception as error:
             self._fail(error)

@@ -6,7 +6,6 @@ module is imported here that the program has not imported, and no function is ca
 
 from __future__ import annotations
 
-import gc
 import math
 import sys
 from collections.abc import Iterable
@@ -16,6 +15,7 @@ from typing import Any
 import torch
 
 from ..interpreter.errors import keep
+from ..interpreter.objects import instances
 
 _MAX_DIMENSIONS = 16
 _MAX_NAME = 64
@@ -117,10 +117,7 @@ def _is_made_of(dimension: Dimension, others: list[Dimension]) -> bool:
 
 
 def _instances(kind: Any) -> list[Any]:
-    """Objects of a class: they refer to it. `isinstance` would ask objects of the program for their class."""
-    if not isinstance(kind, type):
-        return []
-    return [found for found in gc.get_referrers(kind, *kind.__subclasses__()) if issubclass(type(found), kind)]
+    return instances(kind) if isinstance(kind, type) else []
 
 
 def _megatron(state: Any) -> list[Dimension]:

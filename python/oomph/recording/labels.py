@@ -20,7 +20,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from ..interpreter.dynamo import never_traced
 from ..interpreter.errors import keep
-from .alive import alive
+from ..interpreter.objects import instances
 from .names import Names, of_class, outermost_modules
 
 Label = tuple[str, str, str]
@@ -93,7 +93,7 @@ class Labels:
         for module in outermost_modules():
             seen += _as_far_as_possible(self._model(module))
         # Also those that have not taken a step yet.
-        for optimizer in alive(Optimizer):
+        for optimizer in instances(Optimizer):
             if "param_groups" in optimizer.__dict__:
                 seen += _as_far_as_possible(self._copies(optimizer))
                 seen += _as_far_as_possible(self._gradients(optimizer))

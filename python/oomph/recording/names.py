@@ -8,7 +8,7 @@ import torch
 from torch.nn import Module
 
 from ..interpreter.errors import keep
-from .alive import alive
+from ..interpreter.objects import instances
 
 _WRAPPERS = ("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 """Attributes under which a wrapper keeps what it wraps: data parallelism, `torch.compile`, FSDP, checkpointing."""
@@ -94,7 +94,7 @@ class Names:
 
 def outermost_modules() -> list[Module]:
     """Modules that no other module has: also those that have not run yet."""
-    modules = [module for module in alive(Module) if "_modules" in module.__dict__]
+    modules = [module for module in instances(Module) if "_modules" in module.__dict__]
     inner = {id(child) for module in modules for child in module.__dict__["_modules"].values()}
     return [module for module in modules if id(module) not in inner]
 

@@ -5,11 +5,12 @@ Owners are looked for when a snapshot is written, among the objects that are the
 
 from __future__ import annotations
 
-import gc
 import sys
 from typing import Any
 
 import torch
+
+from ..interpreter.objects import instances
 
 _MAX_NAMES = 16
 """Compiled functions that are named for one pool."""
@@ -27,19 +28,13 @@ def pool_owners(pools: set[PoolId]) -> list[dict[str, Any]]:
     if not pools:
         return []
     graphs: dict[PoolId, int] = {}
-    compiled: dict[PoolId, list[str]] = {}
-    mem_pools: set[PoolId] = set()
-    mem_pool = getattr(torch.cuda, "MemPool", None)
-    manager = getattr(sys.modules.get("torch._inductor.cudagraph_trees"), "CUDAGraphTreeManager", None)
-    for found in gc.get_objects():
-        kind = type(found)
-        if kind is torch.cuda.CUDAGraph:
-            pool = _pool(found)
-            graphs[pool] = graphs.get(pool, 0) + 1
-        elif kind is mem_pool:
-            mem_pools.add(tuple(found.id))
-        elif kind is manager and manager is not None:
-            compiled[tuple(found.cuda_graphs_thread_pool)] = _names(found)
+    for graph in instances(torch.cuda.CUDAGraph):
+        pool = _pool(graph)
+        graphs[pool] = graphs.get(pool, 0) + 1
+    mem_pools = {tuple(of.id) for of in instances(torch.cuda.MemPool)} if hasattr(torch.cuda, "MemPool") else set()
+    trees: Any = sys.modules.get("torch._inductor.cudagraph_trees")
+    managers = instances(trees.CUDAGraphTreeManager) if hasattr(trees, "CUDAGraphTreeManager") else []
+    compiled = {tuple(manager.cuda_graphs_thread_pool): _names(manager) for manager in managers}
     owners: list[dict[str, Any]] = []
     for pool in sorted(pools):
         kinds = {"compile": pool in compiled, "mem_pool": pool in mem_pools, "graph": pool in graphs}
