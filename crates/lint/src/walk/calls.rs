@@ -198,7 +198,7 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
                     let bounded = call.argument("maxlen", 1).is_some() && path.ends_with("deque");
                     return AbstractValue::Container(self.container("", bounded, expr.range));
                 }
-                if let Some(definition) = self.definition(path, all).cloned() {
+                if let Some(definition) = self.definition(path, call, all).cloned() {
                     return self.of_package(expr, call, &definition, args, all);
                 }
                 if path.ends_with("AverageMeter") {
