@@ -204,6 +204,10 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
 
     /// Returns whether a function is a generator with tensors in its variables.
     pub(super) fn yields_with_tensors(&self, callee: FunctionId) -> bool {
+        let text = self.file.text(self.file.functions[callee.0].range);
+        if memchr::memmem::find(text.as_bytes(), b"yield").is_none() {
+            return false;
+        }
         let mut yields = false;
         tree::walk(self.file.body_of(callee), &mut |stmt| {
             for expr in stmt.expressions() {
