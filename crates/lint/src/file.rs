@@ -359,9 +359,9 @@ fn key<'a>(source: &'a str, expr: &Expr<'a>) -> Option<&'a str> {
 
 /// Returns whether a piece of source sets `requires_grad` to `False`.
 pub(crate) fn freezes(text: &str) -> bool {
-    ["requires_grad = False", "requires_grad=False", "requires_grad_(False)"]
-        .iter()
-        .any(|part| text.contains(part))
+    let mut after = memchr::memmem::find_iter(text.as_bytes(), "requires_grad").map(|at| &text[at..]);
+    let settings = ["requires_grad = False", "requires_grad=False", "requires_grad_(False)"];
+    after.any(|rest| settings.iter().any(|setting| rest.starts_with(setting)))
 }
 
 fn has_forward(class: &Class<'_>) -> bool {

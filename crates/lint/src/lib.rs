@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod asked;
 mod checked;
 mod edit;
 mod facts;
@@ -36,6 +37,7 @@ mod torch;
 mod tree;
 mod walk;
 
+pub use asked::AskedImport;
 pub use edit::{Applicability, Edit, Fix};
 pub use fix::{Fixed, fix};
 pub use rewrite::Rewrite;
@@ -62,8 +64,8 @@ pub struct ModuleReport {
     pub found: Vec<Diagnostic>,
     /// What callers in other files need to know.
     pub summary: ModuleSummary,
-    /// Imports that were not given, and might make a difference: `.meters.AverageMeter`.
-    pub asked: Vec<String>,
+    /// Imports that were not given, and might make a difference, by path.
+    pub asked: Vec<AskedImport>,
     /// Whether it makes a difference that another file of the project mentions CUDA.
     pub asks_for_cuda: bool,
 }
@@ -92,7 +94,7 @@ pub fn check_module(
     found.retain(|diagnostic| !ignored.covers(source, diagnostic));
     found.sort_by(|a, b| (a.range, a.rule.code).cmp(&(b.range, b.rule.code)));
     found.dedup_by(|a, b| a.range == b.range && a.rule == b.rule);
-    asked.sort_unstable();
+    asked.sort_unstable_by(|a, b| a.path.cmp(&b.path));
     let asks_for_cuda = !file.knows_cuda() && checked.calls().any(|(_, call)| call.is("torch.load"));
     Ok(ModuleReport { found, summary: ModuleSummary::of(&checked, mentioned), asked, asks_for_cuda })
 }

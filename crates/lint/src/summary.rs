@@ -269,15 +269,3 @@ impl Imports {
 
 /// Names, and whether gradients are off wherever they are mentioned.
 pub(crate) type Mentioned = FxHashMap<String, bool>;
-
-/// Imports that would make a difference if they were known.
-pub(crate) type Asked = FxHashMap<String, AskedFor>;
-
-/// Why an import is asked for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum AskedFor {
-    /// It is called with a model, an optimizer, or a tensor with a graph.
-    Call,
-    /// It is a class, or a decorator.
-    Definition,
-}

@@ -263,32 +263,44 @@ impl<'a> Expr<'a> {
 
     /// Returns the direct subexpressions, without bodies of lambdas.
     pub(crate) fn children(&self) -> Vec<&Expr<'a>> {
+        let mut children = Vec::new();
+        self.any_child(&mut |child| {
+            children.push(child);
+            false
+        });
+        children
+    }
+
+    /// Returns whether a direct subexpression satisfies `is`, without bodies of lambdas.
+    fn any_child<'t>(&'t self, is: &mut dyn FnMut(&'t Expr<'a>) -> bool) -> bool {
         match &self.kind {
-            ExprKind::Name(_) | ExprKind::Slice | ExprKind::Literal(_) | ExprKind::Other => Vec::new(),
-            ExprKind::Attribute(base, _) => vec![base],
-            ExprKind::Call(call) => {
-                let keywords = call.keywords.iter().map(|keyword| &keyword.value);
-                std::iter::once(&call.callee).chain(&call.args).chain(keywords).collect()
+            ExprKind::Name(_) | ExprKind::Slice | ExprKind::Literal(_) | ExprKind::Other => false,
+            ExprKind::Attribute(of, _) | ExprKind::Not(of) | ExprKind::Sign(of) | ExprKind::Through(of) => {
+                is(of)
             }
-            ExprKind::Subscript(base, index) => vec![base, index],
+            ExprKind::Call(call) => {
+                let mut keywords = call.keywords.iter().map(|keyword| &keyword.value);
+                is(&call.callee) || call.args.iter().any(&mut *is) || keywords.any(is)
+            }
+            ExprKind::Subscript(base, index) => is(base) || is(index),
             ExprKind::Sequence(_, items)
             | ExprKind::Compare(items)
             | ExprKind::Either(items)
-            | ExprKind::Format(items) => items.iter().collect(),
+            | ExprKind::Format(items) => items.iter().any(is),
             ExprKind::Dict(items) => {
-                items.iter().flat_map(|(key, value)| key.iter().chain([value])).collect()
+                items.iter().any(|(key, value)| key.as_ref().is_some_and(&mut *is) || is(value))
             }
             ExprKind::Comprehension(of) => {
-                let sources = of.generators.iter().flat_map(|one| one.conditions.iter().chain([&one.iter]));
-                of.elements.iter().chain(sources).collect()
+                let mut sources =
+                    of.generators.iter().flat_map(|one| one.conditions.iter().chain([&one.iter]));
+                of.elements.iter().any(&mut *is) || sources.any(is)
             }
             ExprKind::Lambda(lambda) => {
-                lambda.parameters.iter().filter_map(|parameter| parameter.default.as_ref()).collect()
+                lambda.parameters.iter().filter_map(|parameter| parameter.default.as_ref()).any(is)
             }
-            ExprKind::Binary(_, sides) | ExprKind::Walrus(sides) => sides.iter().collect(),
-            ExprKind::Conditional(parts) => parts.iter().collect(),
-            ExprKind::Not(of) | ExprKind::Sign(of) | ExprKind::Through(of) => vec![of],
-            ExprKind::Yield(of) => of.iter().map(|of| &**of).collect(),
+            ExprKind::Binary(_, sides) | ExprKind::Walrus(sides) => sides.iter().any(is),
+            ExprKind::Conditional(parts) => parts.iter().any(is),
+            ExprKind::Yield(of) => of.as_deref().is_some_and(is),
         }
     }
 
@@ -302,7 +314,7 @@ impl<'a> Expr<'a> {
         {
             return true;
         }
-        self.children().into_iter().any(|child| child.any(is))
+        self.any_child(&mut |child| child.any(is))
     }
 
     /// Returns whether a variable or attribute written like `key` is read in it.

@@ -13,14 +13,13 @@ mod methods;
 mod modes;
 mod stmts;
 
+use crate::asked::{Asked, AskedImport};
 use crate::facts::{
     AbstractValue, At, Container, ContainerId, FunctionFacts, GradMode, HasGraph, Loop, LoopId, NodeId,
     Returned, TensorNode, TensorOrigin,
 };
 use crate::file::{ClassKind, FunctionId, PythonFile};
-use crate::summary::{
-    Asked, AskedFor, DefinitionKind, FunctionSummary, Imports, Mentioned, turns_gradients_off,
-};
+use crate::summary::{DefinitionKind, FunctionSummary, Imports, Mentioned, turns_gradients_off};
 use crate::torch;
 use crate::tree::{Expr, ExprKind, Literal, SourceRange};
 use rustc_hash::FxHashMap;
@@ -33,7 +32,7 @@ const MAX_TENSORS: usize = 2_000;
 pub(crate) fn walk<'t, 'a>(
     file: &PythonFile<'t, 'a>,
     imports: &Imports,
-) -> (Vec<FunctionFacts<'t, 'a>>, Vec<String>, Mentioned) {
+) -> (Vec<FunctionFacts<'t, 'a>>, Vec<AskedImport>, Mentioned) {
     let known = Known {
         file,
         imports,
@@ -52,9 +51,10 @@ pub(crate) fn walk<'t, 'a>(
     facts.iter_mut().filter(|facts| facts.nodes.len() > MAX_TENSORS).for_each(FunctionFacts::forget);
     // Objects and decorators matter where steps are: in training and evaluation.
     if !facts.iter().any(has_steps) {
-        asked.retain(|_, kind| *kind == AskedFor::Call);
+        asked.retain(|_, reason| reason.calls.is_some());
     }
-    (facts, asked.into_keys().collect(), known.mentioned.into_inner())
+    let asked = asked.into_iter().map(|(path, reason)| AskedImport { path, reason });
+    (facts, asked.collect(), known.mentioned.into_inner())
 }
 
 fn has_steps(facts: &FunctionFacts<'_, '_>) -> bool {
@@ -112,7 +112,7 @@ impl<'t, 'a> Known<'_, 't, 'a> {
             Some(DefinitionKind::Function(summary)) => summary.turns_gradients_off,
             Some(DefinitionKind::Class(_)) => false,
             None => {
-                self.asked.borrow_mut().insert(path.to_owned(), AskedFor::Definition);
+                self.asked.borrow_mut().entry(path.to_owned()).or_default();
                 false
             }
         }

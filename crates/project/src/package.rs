@@ -1,7 +1,7 @@
 //! Imports between the files of a project: what a file needs to know about the functions and classes of
 //! others.
 
-use lint::{Definition, Imports, ModuleReport, ModuleSummary, PythonSource};
+use lint::{AskedImport, Definition, Imports, ModuleReport, ModuleSummary, PythonSource};
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -49,16 +49,17 @@ impl Package {
     pub(crate) fn resolve(
         &self,
         file: &Path,
-        asked: &[String],
+        asked: &[AskedImport],
         from_disk: bool,
         imports: &mut Imports,
     ) -> bool {
         let mut is_new = false;
-        for path in asked.iter().filter(|path| !path.starts_with("torch.")) {
-            if !imports.contains(path)
-                && let Some(definition) = self.definition(file, path, from_disk, MAX_HOPS)
+        for import in asked.iter().filter(|import| !import.path().starts_with("torch.")) {
+            if !imports.contains(import.path())
+                && let Some(definition) = self.definition(file, import.path(), from_disk, MAX_HOPS)
+                && import.is_answered_by(&definition)
             {
-                imports.insert(path, definition);
+                imports.insert(import.path(), definition);
                 is_new = true;
             }
         }

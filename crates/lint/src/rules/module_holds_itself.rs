@@ -37,9 +37,7 @@ class Net(nn.Module):
 
 fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
     for (id, class) in checked.file.classes.iter().enumerate() {
-        // A module without parameters has nothing that would stay.
-        let holds_tensors = makes_tensors(checked, class.class);
-        if !class.kind.is_module() || !holds_tensors {
+        if !class.kind.is_module() {
             continue;
         }
         walk(&class.class.body, &mut |stmt| {
@@ -63,7 +61,8 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                 }
                 _ => false,
             };
-            if on_self && holds {
+            // A module without parameters has nothing that would stay.
+            if on_self && holds && makes_tensors(checked, class.class) {
                 found.push(
                     RULE.at(
                         RuleSeverity::Low,

@@ -14,9 +14,9 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             ExprKind::Attribute(base, _) => self.eval(base),
             _ => AbstractValue::Unknown,
         };
-        let args: Vec<AbstractValue<'a>> = call.args.iter().map(|arg| self.eval(arg)).collect();
-        let keywords: Vec<AbstractValue<'a>> =
-            call.keywords.iter().map(|keyword| self.eval(&keyword.value)).collect();
+        let given = call.args.iter().chain(call.keywords.iter().map(|keyword| &keyword.value));
+        let all: Vec<AbstractValue<'a>> = given.map(|given| self.eval(given)).collect();
+        let args = &all[..call.args.len()];
         let path = match &receiver {
             // A variable with the name of an import is the variable.
             AbstractValue::Tensor(_) | AbstractValue::Container(_) => None,
@@ -27,20 +27,19 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             call,
             path: path.clone(),
             receiver: receiver.clone(),
-            args: args.clone(),
+            args: args.to_vec(),
             at: self.at,
         };
         self.facts.calls.push(fact);
         if let ExprKind::Name(name) = &call.callee.kind {
             self.mention(name);
         }
-        self.note_wrapped(call, &args);
-        let all: Vec<AbstractValue<'a>> = args.iter().chain(&keywords).cloned().collect();
+        self.note_wrapped(call, args);
         if let Some(value) = self.backward(expr, call, path.as_deref(), &receiver, &all) {
             return value;
         }
         if let Some(path) = &path {
-            return self.imported(expr, call, path, &args, &all);
+            return self.imported(expr, call, path, args, &all);
         }
         if let Some((base, method)) = call.method() {
             // `stack.enter_context(torch.no_grad())` holds until the stack is closed.
@@ -49,13 +48,13 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             {
                 self.at.mode = mode;
             }
-            let value = self.method(expr, call, base, method, &receiver, &args, &all);
+            let value = self.method(expr, call, base, method, &receiver, args, &all);
             if let Some(value) = value {
                 return value;
             }
         } else if let ExprKind::Name(name) = call.callee.kind
             && !self.names.contains_key(name)
-            && let Some(value) = self.builtin(expr, call, name, &args, &all)
+            && let Some(value) = self.builtin(expr, call, name, args, &all)
         {
             return value;
         }
@@ -64,12 +63,11 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             ExprKind::Attribute(base, name) => self.attribute(&call.callee, base, name, Some(receiver)),
             _ => self.eval(&call.callee),
         };
-        match self.called(expr, call, &callee, &args, &all) {
+        match self.called(expr, call, &callee, args, &all) {
             // `state = without_prefix(checkpoint)`.
             AbstractValue::Unknown => {
-                let mut checkpoints = args.into_iter();
-                let checkpoint = checkpoints.find(|arg| matches!(arg, AbstractValue::Checkpoint(_)));
-                checkpoint.unwrap_or(AbstractValue::Unknown)
+                let checkpoint = args.iter().find(|arg| matches!(arg, AbstractValue::Checkpoint(_)));
+                checkpoint.cloned().unwrap_or(AbstractValue::Unknown)
             }
             value => value,
         }
@@ -94,12 +92,16 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
     fn path(&self, callee: &Expr<'a>) -> Option<String> {
         let key = self.file.key(callee)?;
         let (first, rest) = key.split_once('.').unwrap_or((key, ""));
-        match self.names.get(first).cloned().or_else(|| self.outer(first)) {
-            None => self.file.path(callee),
-            Some(AbstractValue::Path(path)) if rest.is_empty() => Some(path),
-            Some(AbstractValue::Path(path)) => Some(format!("{path}.{rest}")),
-            Some(_) => None,
-        }
+        let path = match self.names.get(first) {
+            Some(AbstractValue::Path(path)) => path.clone(),
+            Some(_) => return None,
+            None => match self.outer(first) {
+                None => return self.file.path(callee),
+                Some(AbstractValue::Path(path)) => path,
+                Some(_) => return None,
+            },
+        };
+        Some(if rest.is_empty() { path } else { format!("{path}.{rest}") })
     }
 
     /// Handles `loss.backward()`, `accelerator.backward(loss)`, `torch.autograd.backward(loss)`.
@@ -198,7 +200,7 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
                     let bounded = call.argument("maxlen", 1).is_some() && path.ends_with("deque");
                     return AbstractValue::Container(self.container("", bounded, expr.range));
                 }
-                if let Some(definition) = self.definition(path, all).cloned() {
+                if let Some(definition) = self.definition(path, call, all).cloned() {
                     return self.of_package(expr, call, &definition, args, all);
                 }
                 if path.ends_with("AverageMeter") {

@@ -6,7 +6,7 @@ use crate::facts::{
     TensorStore,
 };
 use crate::file::FunctionId;
-use crate::summary::{AskedFor, DefinitionKind, FunctionSummary};
+use crate::summary::{DefinitionKind, FunctionSummary};
 use crate::tree::{self, CallExpr, Expr, ExprKind, SourceRange};
 
 /// What keeps an argument of a call.
@@ -75,7 +75,12 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
     }
 
     /// Returns what an import of the project means, or notes that it is asked for.
-    pub(super) fn definition(&self, path: &str, all: &[AbstractValue<'a>]) -> Option<&DefinitionKind> {
+    pub(super) fn definition(
+        &self,
+        path: &str,
+        call: &CallExpr<'a>,
+        all: &[AbstractValue<'a>],
+    ) -> Option<&DefinitionKind> {
         let known = self.known.imports.get(path);
         let is_class = path.rsplit('.').next().is_some_and(|name| name.starts_with(char::is_uppercase));
         let matters = |value: &AbstractValue<'a>| match value {
@@ -90,13 +95,27 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
         };
         if known.is_none() {
             if all.iter().any(matters) {
-                self.known.asked.borrow_mut().insert(path.to_owned(), AskedFor::Call);
+                self.ask_for_call(path, call, all);
             } else if is_class && !makes_layers() {
-                let mut asked = self.known.asked.borrow_mut();
-                asked.entry(path.to_owned()).or_insert(AskedFor::Definition);
+                self.known.asked.borrow_mut().entry(path.to_owned()).or_default().is_class = true;
             }
         }
         known
+    }
+
+    /// Notes that an import is asked for, because of the arguments of a call of it.
+    fn ask_for_call(&self, path: &str, call: &CallExpr<'a>, all: &[AbstractValue<'a>]) {
+        let mut asked = self.known.asked.borrow_mut();
+        let given = asked.entry(path.to_owned()).or_default().calls.get_or_insert_default();
+        for (at, value) in all.iter().enumerate() {
+            if self.tensors(value).is_empty() && !matches!(value, AbstractValue::Instance(..)) {
+                continue;
+            }
+            match at.checked_sub(call.args.len()) {
+                None => given.places.push(at),
+                Some(keyword) => given.keywords.extend(call.keywords[keyword].name.map(str::to_owned)),
+            }
+        }
     }
 
     /// Handles a call of a function or class of another file.
@@ -185,6 +204,10 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
 
     /// Returns whether a function is a generator with tensors in its variables.
     pub(super) fn yields_with_tensors(&self, callee: FunctionId) -> bool {
+        let text = self.file.text(self.file.functions[callee.0].range);
+        if memchr::memmem::find(text.as_bytes(), b"yield").is_none() {
+            return false;
+        }
         let mut yields = false;
         tree::walk(self.file.body_of(callee), &mut |stmt| {
             for expr in stmt.expressions() {
