@@ -13,8 +13,8 @@ TEST_PROCESSES = $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 .PHONY: demo test test-rust test-python test-page wheel page page-types lint deny fmt fuzz bench predictions field nightly docs python-env page-env docs-env browser terminal prometheus
 
 demo: ## build, then explain a bundled real snapshot
-	@cargo build --release --quiet --bin oomph
-	@target/release/oomph report fixtures/zoo/leak_infer_outputs.pickle.xz
+	@cargo build --quiet --bin oomph
+	@target/debug/oomph report fixtures/zoo/leak_infer_outputs.pickle.xz
 
 test: test-page test-rust test-python ## every test; sets up what it needs
 
