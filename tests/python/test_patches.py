@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.nightly]
 
 NAMESPACES = """
     import builtins, gc, hashlib, inspect, json, os, pickle, re, shutil, signal, sys, threading, types, warnings
