@@ -77,6 +77,8 @@ nightly: python-env ## the allocator model against PyTorch's real allocators of 
 	cargo build --release --bin oomph
 	$(VENV)/bin/python oracle/build.py
 	$(VENV)/bin/python oracle/nightly.py --cases $(or $(CASES),200)
+	$(VENV)/bin/python oracle/nightly.py --cases $(or $(CASES),200) --kind changing
+	$(VENV)/bin/python oracle/nightly.py --cases $(or $(CASES),200) --kind switching
 
 docs: docs-env ## the documentation, into target/site; any warning is an error
 	cargo build --quiet --bin oomph

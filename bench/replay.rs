@@ -31,7 +31,7 @@ fn main() {
     let mut replays = serde_json::Map::new();
     for text in SETTINGS {
         let conf = Conf::parse(text, recorded.release).expect("settings").conf;
-        let what = WhatIf { conf, total: None, available: None, limit: None };
+        let what = WhatIf { conf: conf.into(), total: None, available: None, limit: None };
         let mut seconds = Vec::new();
         for _ in 0..rounds {
             let start = Instant::now();

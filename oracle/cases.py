@@ -26,6 +26,8 @@ class Case:
     sizes: str  # which sizes are asked for, see Sizes
     operations: int
     cut: float  # share of the history that a ring buffer has lost
+    changes: str = ""  # what changes while the program runs: '', 'settings' or 'expandable' (switched on and off)
+    special: str = ""  # pools of a special kind: '', 'use_on_oom', 'no_split', 'both' or 'checkpoints'
 
 
 def draw(release, seed):
@@ -56,6 +58,53 @@ def draw(release, seed):
         operations=rng.randint(400, 700),
         cut=rng.uniform(0.1, 0.8) if rng.random() < 0.17 else 0,
     )
+
+
+def draw_changing(release, seed):
+    """The same, with settings that change while the program runs, or pools of a special kind.  2.3 and later."""
+    case = draw(release, seed)
+    rng = random.Random(f"{release} {seed} changing")
+    minor = build.minor(release)
+    case.cut = 0
+    kinds = ["checkpoints"] + ["use_on_oom"] * (minor >= 8) + ["no_split", "both"] * (minor >= 10)
+    case.special = rng.choice(kinds) if rng.random() < 0.5 else ""
+    case.changes = "settings" if not case.special or rng.random() < 0.5 else ""
+    if case.special:
+        case.pools = "captures" if case.special == "checkpoints" else "mem_pools"
+    if case.special == "checkpoints":
+        case.record_stream = False  # PyTorch refuses a checkpoint while frees wait for other streams
+    if case.pools:
+        options = [option for option in case.conf.split(",") if not option.startswith("max_split_size_mb")]
+        if minor < 12 or case.special == "checkpoints":
+            case.conf = ",".join(options)
+    return case
+
+
+def draw_switching(release, seed):
+    """The same, with expandable segments that are switched on and off: growths show that without further notes."""
+    case = draw(release, seed)
+    case.cut, case.pools, case.conf, case.changes = 0, "", "", "expandable"
+    case.limit = limit_of(build.minor(release), case.total, case.fraction, {})
+    return case
+
+
+def draw_change(rng, case):
+    """A settings string for `_set_allocator_settings`.
+
+    With `max_split_size_mb`, PyTorch returns oversize free blocks to the device when memory is short, and takes for
+    granted that they are whole segments.  Where blocks were split before it was set, it breaks.  So it is set only
+    where memory is never short."""
+    if case.changes == "expandable":
+        return f"expandable_segments:{rng.choice(('True', 'False'))}"
+    options, _ = draw_settings(rng, build.minor(case.release))
+    is_short = case.total < (4 << 30) or case.limit is not None
+    if is_short or case.pools:
+        options.pop("max_split_size_mb", None)
+    for option in ("per_process_memory_fraction", "backend"):
+        options.pop(option, None)
+    if build.minor(case.release) >= 1 and rng.random() < 0.5:
+        options["expandable_segments"] = rng.choice(("True", "False"))
+    return ",".join(f"{key}:{value}" for key, value in options.items())
 
 
 def limit_of(minor, total, fraction, options):

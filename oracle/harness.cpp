@@ -8,15 +8,23 @@
 //   h 1 | h 0           other streams fall behind: their events stay incomplete | keep up again
 //   c N                 the oldest N of those events complete
 //   F FRACTION          set the memory fraction
+//   S SETTINGS          change the settings; prints the allocations and the failed requests so far (2.3 and later)
 //   d                   dump statistics, trace, segments and settings as one line of JSON
 // Pools, 2.3 and later; (X, Y) is the id:
 //   B X Y STREAM        open a scope of the pool for one stream (a graph capture) or * for any (use_mem_pool)
 //   E X Y               close it
 //   R X Y               one user of the pool less
 //   e X Y               release this pool's memory (2.8 and later)
+//   U X Y 1 | U X Y 0   requests that find no memory may | may not use this pool (2.8 and later)
+//   N X Y               segments of this pool are never split (2.10 and later)
+//   K X Y NUMBER        keep the state of the pool as a checkpoint with this number
+//   L NUMBER ID         return to it; prints the ids that are gone, `:`, and the addresses of the new ones, from ID on
 //   m 1 | m 0           a stream capture begins | ends (2.13 and later; before, an open scope counts as one)
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAStream.h>
+#if TORCH_MINOR >= 3
+#include <c10/cuda/CUDAAllocatorConfig.h>
+#endif
 #include <c10/util/Exception.h>
 #if TORCH_MINOR >= 13
 #include <c10/cuda/PeerToPeerAccess.h>
@@ -200,6 +208,36 @@ static void dump() {
   printf("}}\n\n");
 }
 
+#if TORCH_MINOR >= 3
+// What torch.cuda.memory._set_allocator_settings does.  Options before one that is refused stay applied.
+static void change_settings(const std::string &settings) {
+  try {
+    caching::setAllocatorSettings(settings);
+  } catch (const std::exception &) {
+  }
+  auto stats = caching::get()->getDeviceStats(0);
+  printf("%lld %lld\n", (i64)stats.allocation[0].allocated, (i64)stats.num_ooms);
+}
+
+static void return_to_checkpoint(std::shared_ptr<caching::AllocatorState> state, long id, std::map<long, void *> &live) {
+  auto delta = caching::get()->setCheckpointPoolState(0, state);
+  for (void *address : delta.ptrs_freed)
+    for (auto block = live.begin(); block != live.end(); ++block)
+      if (block->second == address) {
+        printf("%ld ", block->first);
+        live.erase(block);
+        break;
+      }
+  printf(":");
+  for (auto &storage : delta.dataptrs_allocd) {
+    live[id++] = storage.get();
+    printf(" %llu", (u64)storage.get());
+    storage.release_context();
+  }
+  printf("\n");
+}
+#endif
+
 // Some of PyTorch's orders are those of hash tables of pointers.  With fixed addresses every run gives the same one.
 static void start_again_at_fixed_addresses(char **arguments) {
   int now = personality(0xffffffff);
@@ -219,6 +257,9 @@ int main(int, char **arguments) {
 #endif
   start_recording();
   std::map<long, void *> live;
+#if TORCH_MINOR >= 3
+  std::map<long, std::shared_ptr<caching::AllocatorState>> checkpoints;
+#endif
   for (std::string line; std::getline(std::cin, line);) {
     std::istringstream words(line);
     char command = 0;
@@ -264,7 +305,31 @@ int main(int, char **arguments) {
     } else if (command == 'e') {
       allocator->emptyCache({first, second});
 #endif
+#if TORCH_MINOR >= 8
+    } else if (command == 'U') {
+      words >> first >> second >> number;
+#if TORCH_MINOR >= 11
+      allocator->setUseOnOOM(0, {first, second}, number);
+#else
+      allocator->setUseOnOOM(0, {first, second});
+#endif
+#endif
+#if TORCH_MINOR >= 10
+    } else if (command == 'N') {
+      words >> first >> second;
+      allocator->setNoSplit(0, {first, second});
+#endif
 #if TORCH_MINOR >= 3
+    } else if (command == 'S') {
+      change_settings(line.substr(std::min<size_t>(2, line.size())));
+      fflush(stdout);
+    } else if (command == 'K') {
+      words >> first >> second >> number;
+      checkpoints[number] = allocator->getCheckpointState(0, {first, second});
+    } else if (command == 'L') {
+      words >> number >> id;
+      return_to_checkpoint(checkpoints.at(number), id, live);
+      fflush(stdout);
     } else if (command == 'B') {
       std::string stream;
       words >> first >> second >> stream;

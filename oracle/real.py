@@ -84,6 +84,26 @@ class Real:
     def set_memory_fraction(self, fraction):
         self.send("F", repr(fraction))
 
+    def change_settings(self, conf):
+        """Allocations and failed requests before the change."""
+        self.send("S", conf)
+        return tuple(map(int, self.answer().split()))
+
+    def use_on_oom(self, pool, use):
+        self.send("U", *pool, int(use))
+
+    def never_split(self, pool):
+        self.send("N", *pool)
+
+    def checkpoint(self, pool, number):
+        self.send("K", *pool, number)
+
+    def return_to_checkpoint(self, number, block):
+        """Blocks that are gone, and addresses of those that are there again, which go by `block` and the ids after it."""
+        self.send("L", number, block)
+        gone, back = self.answer().split(":")
+        return list(map(int, gone.split())), list(map(int, back.split()))
+
     def open_pool(self, pool):
         """What `with torch.cuda.use_mem_pool(pool)` does on entry; on an unknown id it creates the pool."""
         self.send("B", *pool, "*")

@@ -19,6 +19,7 @@ import settings
 from real import Aborted
 
 CASES = 15  # for each release
+CHANGING_CASES = 4  # for each release from 2.3 on
 FOLDER = os.path.join(os.path.dirname(build.HERE), "fixtures", "traffic")
 
 
@@ -30,7 +31,7 @@ def recordings(out):
             seed += 1
             case = cases.draw(release, seed)
             try:
-                content, label = recording.make(case)
+                content, label, _ = recording.make(case)
             except Aborted as reason:
                 print(f"{release} seed {seed} left out, PyTorch aborts: {reason}")
                 continue
@@ -39,6 +40,30 @@ def recordings(out):
                 file.write(lzma.compress(content, preset=9 | lzma.PRESET_EXTREME))
             labels.append({"file": name, **label})
             number += 1
+    return labels
+
+
+def changing_recordings(out):
+    """Settings that change and pools of special kinds, with the sidecars of a recording; and switches of expandable segments,
+    without."""
+    labels = []
+    os.makedirs(os.path.join(out, "changing"), exist_ok=True)
+    for release in build.RELEASES:
+        drawn = [(cases.draw_changing, seed) for seed in range(1, CHANGING_CASES + 1)] + [(cases.draw_switching, 1)]
+        for draw, seed in drawn if build.minor(release) >= 3 else []:
+            case = draw(release, seed)
+            try:
+                content, label, sidecar = recording.make(case)
+            except Aborted as reason:
+                print(f"{release} seed {seed} left out, PyTorch aborts: {reason}")
+                continue
+            name = os.path.join(out, "changing", f"{release}-{case.changes or case.special}-{seed}")
+            with open(f"{name}.pickle.xz", "wb") as file:
+                file.write(lzma.compress(content, preset=9 | lzma.PRESET_EXTREME))
+            if sidecar:
+                with open(f"{name}.json", "w") as file:
+                    json.dump(sidecar, file)
+            labels.append({"file": f"{os.path.basename(name)}.pickle.xz", **label})
     return labels
 
 
@@ -58,6 +83,7 @@ def main():
     os.makedirs(out, exist_ok=True)
     labels = recordings(out)
     write_lines(os.path.join(out, "cases.json"), labels)
+    write_lines(os.path.join(out, "changing", "cases.json"), changing_recordings(out))
     rows = settings.table(build.RELEASES)
     write_lines(os.path.join(out, "settings.json"), rows)
     counts = collections.Counter(tag for label in labels for tag in label["tags"])

@@ -7,11 +7,12 @@ import traffic
 
 
 def make(case):
-    """The bytes of the pickle and its label."""
+    """The bytes of the pickle, its label, and the sidecar of a recording, if the settings change."""
     dump = traffic.record(case)
     events = dump["trace"]
     cut = int(case.cut * len(events))
-    content = pickle.dumps(snapshot.snapshot(case.release, case.conf, dump, cut), protocol=4)
+    last = dump["changes"][-1][2] if dump["changes"] else case.conf
+    content = pickle.dumps(snapshot.snapshot(case.release, last, dump, cut), protocol=4)
     label = {
         "torch": case.release,
         "seed": case.seed,
@@ -26,7 +27,8 @@ def make(case):
         "tags": tags(case, dump),
         "stats": dump["stats"],
     }
-    return content, label
+    has_sidecar = dump["changes"] and case.changes == "settings"
+    return content, label, snapshot.sidecar(case.conf, dump) if has_sidecar else None
 
 
 def tags(case, dump):
@@ -37,7 +39,7 @@ def tags(case, dump):
         "captures": "capture" in dump["scopes"],
         "nested_scopes": "nested" in dump["scopes"],
         "pending": any(waits(events, at) for at, event in enumerate(events) if event[0] == "free_requested"),
-        "expandable": "expandable_segments:True" in case.conf,
+        "expandable": "expandable_segments:True" in case.conf or case.changes == "expandable",
         "max_split": "max_split_size_mb" in case.conf,
         "roundup": "roundup_power2_divisions" in case.conf,
         "gc": "garbage_collection_threshold" in case.conf and case.limit is not None,
@@ -45,6 +47,8 @@ def tags(case, dump):
         "retries": stats["num_alloc_retries"] > 0,
         "oom": stats["num_ooms"] > 0,
         "cut": case.cut > 0,
+        "changes": bool(dump["changes"]),
+        case.special: bool(case.special),
     }
     return [name for name, true in happened.items() if true]
 

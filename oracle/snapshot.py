@@ -11,12 +11,12 @@ START_US = 1_760_000_000_000_000
 
 
 def snapshot(release, conf, dump, cut=0):
-    """`cut`: how many of the oldest events a full ring buffer has lost."""
+    """`conf`: the last settings.  `cut`: how many of the oldest events a full ring buffer has lost."""
     minor = build.minor(release)
     frames = []  # one list for all, as in PyTorch, so pickle writes it once
     result = {
         "segments": [segment_dict(minor, s, frames) for s in dump["segments"]],
-        "device_traces": [trace(minor, dump["trace"])[cut:]],
+        "device_traces": [trace(minor, dump["trace"], dump["changes"])[cut:]],
     }
     if minor >= 3:
         result["allocator_settings"] = settings_dict(conf, dump["settings"])
@@ -51,14 +51,33 @@ def segment_dict(minor, segment, frames):
     return result
 
 
-def trace(minor, events):
+def sidecar(conf, dump):
+    """`rankN.json` of oomph's recorder, as far as it is about the settings."""
+    events = trace(0, dump["trace"], dump["changes"], is_timed=True)
+    requests = [event["time_us"] for event in events if event["action"] in REQUESTS]
+    times = [
+        requests[allocations + failed - 1] if allocations + failed else START_US for allocations, failed, _ in dump["changes"]
+    ]
+    made = sum(event["action"] == "alloc" for event in events)
+    changes = [[time, {"0": allocations}, text] for time, (allocations, _, text) in zip(times, dump["changes"])]
+    return {"ended": "finished", "allocations": {"0": made}, "settings": {"initial": conf, "changes": changes}}
+
+
+REQUESTS = ("alloc", "oom")
+
+
+def trace(minor, events, changes, is_timed=False):
+    """A change of the settings takes a microsecond, so that the time shows what came before it."""
+    changed_after = {allocations + failed for allocations, failed, _ in changes}
+    requests = 0
     clock = random.Random(0)
     now = START_US
     result = []
     for action, address, size, stream, pool in events:
-        now += clock.choice((0, 0, 1, 1, 2, 3, 12, 40))
+        now += clock.choice((0, 0, 1, 1, 2, 3, 12, 40)) + (action in REQUESTS and requests in changed_after)
+        requests += action in REQUESTS
         event = {"action": action, "device_free" if action == "oom" else "addr": address, "size": size, "stream": stream}
-        if minor >= 2:
+        if minor >= 2 or is_timed:
             event["time_us"] = now
         if minor >= 8:
             event["compile_context"] = "N/A"

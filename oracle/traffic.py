@@ -2,6 +2,7 @@
 
 import random
 
+import cases
 from cases import MIB, STREAMS, Sizes
 from real import Real
 
@@ -13,7 +14,12 @@ def record(case):
         traffic = Traffic(case, real)
         traffic.run()
         pools = traffic.pools
-        return {**real.dump(), "pools": pools.ids if pools else [], "scopes": pools.scopes if pools else set()}
+        return {
+            **real.dump(),
+            "pools": pools.ids if pools else [],
+            "scopes": pools.scopes if pools else set(),
+            "changes": traffic.changes,
+        }
 
 
 class Traffic:
@@ -25,8 +31,11 @@ class Traffic:
         # Around this many live bytes; above the capacity it means that some requests fail.
         self.target = min(self.rng.uniform(0.4, 1.15) * capacity, 3 << 30)
         self.streams = STREAMS[: case.streams]
-        self.live = {}  # block -> (size, pools that were open)
+        self.live = {}  # block -> (size, pools that were open, address)
         self.next_block = 0
+        self.conf = case.conf
+        self.was_expandable = "expandable_segments:True" in case.conf
+        self.changes = []  # allocations and failed requests before a change of the settings, and the new ones
         self.pools = Pools(self) if case.pools else None
 
     def run(self):
@@ -34,6 +43,8 @@ class Traffic:
             self.real.set_memory_fraction(self.case.fraction)
         for _ in range(self.case.operations):
             self.step()
+            if self.case.changes and self.rng.random() < 0.01:
+                self.change_settings()
         if self.pools:
             self.pools.leave_all()
 
@@ -41,7 +52,7 @@ class Traffic:
         rng = self.rng
         kind = rng.random()
         if kind < 0.90:
-            wanted = sum(size for size, _ in self.live.values()) < self.target
+            wanted = sum(size for size, _, _ in self.live.values()) < self.target
             if not self.live or rng.random() < (0.62 if wanted else 0.35):
                 self.alloc()
             else:
@@ -61,14 +72,20 @@ class Traffic:
         elif self.pools:
             self.pools.step()
 
+    def change_settings(self):
+        self.conf = cases.draw_change(self.rng, self.case)
+        self.was_expandable = self.was_expandable or "expandable_segments:True" in self.conf
+        self.changes.append((*self.real.change_settings(self.conf), self.conf))
+
     def alloc(self):
         block, self.next_block = self.next_block, self.next_block + 1
         size = next(self.sizes)
         stream = self.rng.choice(self.streams)
         if self.pools:
             stream = self.pools.stream(stream)
-        if self.real.alloc(block, size, stream) is not None:
-            self.live[block] = size, self.pools.open_ids() if self.pools else ()
+        address = self.real.alloc(block, size, stream)
+        if address is not None:
+            self.live[block] = size, self.pools.open_ids() if self.pools else (), address
 
     def pick(self):
         blocks = list(self.live)
@@ -100,6 +117,8 @@ class Pools:
     def __init__(self, traffic):
         self.traffic, self.real, self.rng = traffic, traffic.real, traffic.rng
         self.kinds = traffic.case.pools
+        self.special = traffic.case.special
+        self.checkpoints = []  # (pool, size of each block by its address)
         self.users = {}  # pool -> MemPool or graphs that keep it
         self.open = []  # (pool, whether by a capture), oldest first
         self.ids = []  # of all pools that there ever were
@@ -121,7 +140,9 @@ class Pools:
         return self.CAPTURE_STREAM if capturing and self.rng.random() < 0.9 else otherwise
 
     def step(self):
-        if self.open:
+        if not self.open and self.special == "checkpoints" and self.users and self.rng.random() < 0.6:
+            self.checkpoint_or_return()
+        elif self.open:
             if self.rng.random() < 0.7:
                 self.leave()
             elif self.kinds == "both" and len(self.open) < 2:
@@ -148,6 +169,10 @@ class Pools:
             self.real.open_pool(pool)
             self.real.close_pool(pool)
             self.users[pool] = 1
+            if self.special in ("use_on_oom", "both") and self.rng.random() < 0.7:
+                self.real.use_on_oom(pool, True)
+            if self.special in ("no_split", "both") and self.rng.random() < 0.7:
+                self.real.never_split(pool)
         self.real.open_pool(pool)
         self.scopes.add("nested" if self.open else "mem_pool")
         self.open.append((pool, False))
@@ -172,9 +197,11 @@ class Pools:
 
         With expandable segments PyTorch counts a pool's pages wrongly when only part of them can go: it then deletes
         the pool under its blocks and breaks, at once or later.  So no block is left in such a pool."""
-        expandable = "expandable_segments:True" in self.traffic.case.conf
+        expandable = self.traffic.was_expandable
+        if self.special in ("use_on_oom", "both") and self.real.minor >= 11:
+            self.real.use_on_oom(pool, False)
         if expandable:
-            for block in [b for b, (_, pools) in self.traffic.live.items() if pool in pools]:
+            for block in [b for b, (_, pools, _) in self.traffic.live.items() if pool in pools]:
                 self.traffic.free(block)
         for _ in range(self.users.pop(pool)):
             self.real.release_pool(pool)
@@ -182,6 +209,26 @@ class Pools:
             self.real.empty_cache(pool)
         elif expandable or self.rng.random() < 0.5:
             self.real.empty_cache()
+
+    def checkpoint_or_return(self):
+        """What cudagraph trees do: the pool is as it was after an earlier capture, before the next one."""
+        if self.checkpoints and self.rng.random() < 0.6:
+            number = self.rng.randrange(len(self.checkpoints))
+            pool, sizes = self.checkpoints[number]
+            if pool not in self.users:
+                return
+            first = self.traffic.next_block
+            gone, back = self.real.return_to_checkpoint(number, first)
+            for block in gone:
+                del self.traffic.live[block]
+            for block, address in enumerate(back, first):
+                self.traffic.live[block] = sizes[address], [pool], address
+            self.traffic.next_block = first + len(back)
+        else:
+            pool = self.rng.choice(list(self.users))
+            of_pool = [(size, address) for size, pools, address in self.traffic.live.values() if pool in pools]
+            self.real.checkpoint(pool, len(self.checkpoints))
+            self.checkpoints.append((pool, {address: size for size, address in of_pool}))
 
     def leave_all(self):
         while self.open:

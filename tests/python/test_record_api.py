@@ -129,6 +129,7 @@ def state():
         torch.optim.Optimizer.__init__,
         torch.cuda.memory._record_memory_history,
         torch.cuda.memory._set_memory_metadata,
+        torch._C._accelerator_setAllocatorSettings,
         sys.excepthook,
         len(optimizers._global_optimizer_pre_hooks),
         len(optimizers._global_optimizer_post_hooks),

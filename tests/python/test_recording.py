@@ -2,8 +2,9 @@
 
 import collections
 import json
+import subprocess
 
-from conftest import MODEL, SUMS
+from conftest import MODEL, OOMPH, SUMS
 
 
 def test_categories_are_the_programs_own_sums(run):
@@ -357,3 +358,46 @@ def test_a_module_of_the_programs_own_that_has_our_name_is_not_imported(run, pre
     assert recorded.done.returncode == 0, recorded.done.stderr
     assert "imported" not in recorded.done.stdout + recorded.done.stderr
     assert "kept" in {text for _, text in recorded.heap()["names"]}
+
+
+CHANGES_SETTINGS = """
+    import torch
+    import warnings
+
+    warnings.simplefilter("ignore")
+    def make(*sizes):
+        return [torch.empty(size << 18, device="cuda") for size in sizes]
+
+    kept = make(3, 30, 7)
+    torch.cuda.memory._set_allocator_settings("expandable_segments:False,roundup_power2_divisions:4")
+    kept += make(9, 30, 13)
+    del kept[1:3]
+    torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
+    kept += make(5, 41, 2)
+    try:
+        torch._C._accelerator_setAllocatorSettings("nonsense:1")
+    except ValueError:
+        print("refused")
+"""
+
+
+def test_settings_that_change_are_noted_with_their_place_in_the_history(run):
+    recorded = run(CHANGES_SETTINGS, env={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"})
+    assert "refused" in recorded.done.stdout, recorded.done.stderr
+    settings = recorded.json()["settings"]
+    assert settings["initial"] == "expandable_segments:True"
+    assert [(counts, conf) for _, counts, conf in settings["changes"]] == [
+        ({"0": 3}, "expandable_segments:False,roundup_power2_divisions:4"),
+        ({"0": 6}, "expandable_segments:True"),
+        ({"0": 9}, "nonsense:1"),
+    ]
+    done = subprocess.run([OOMPH, "simulate", recorded.folder, "--verify", "--json"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    done = subprocess.run(
+        [OOMPH, "simulate", recorded.folder, "--conf", "roundup_power2_divisions:8"], capture_output=True, text=True
+    )
+    assert "changes its allocator settings at events" in " ".join(done.stdout.split())
+
+
+def test_settings_that_stay_are_not_noted(run):
+    assert run(MODEL + "    train(2)\n").json()["settings"] is None

@@ -60,12 +60,49 @@ pub struct ParsedConf {
     pub conf: Conf,
     /// Parts that PyTorch accepts but that do not mean what they seem to, or do not affect placement.
     pub remarks: Vec<String>,
+    /// Kinds of the options that the string contains.
+    named: Vec<OptionKind>,
+}
+
+impl ParsedConf {
+    /// Replaces the options that the string contains, and leaves the others as they are.
+    pub(crate) fn override_in(&self, conf: &mut Conf) {
+        for kind in &self.named {
+            match kind {
+                OptionKind::SplitSize => conf.max_split = self.conf.max_split,
+                OptionKind::NonSplitRounding => conf.non_split_rounding = self.conf.non_split_rounding,
+                OptionKind::LargeSegment => conf.large_segment = self.conf.large_segment,
+                OptionKind::Threshold => conf.gc_threshold = self.conf.gc_threshold,
+                OptionKind::Divisions => conf.divisions = self.conf.divisions,
+                OptionKind::Expandable => conf.expandable = self.conf.expandable,
+                OptionKind::Fraction
+                | OptionKind::Backend
+                | OptionKind::Switch
+                | OptionKind::Threads
+                | OptionKind::Mebibytes
+                | OptionKind::Cap => {}
+            }
+        }
+    }
 }
 
 impl Conf {
     /// Parses `text` as `release` does.
     pub fn parse(text: &str, release: Release) -> Result<ParsedConf, ConfError> {
-        Parser::new(text, release).parse()
+        let mut parser = Parser::new(text, release, Conf::default());
+        parser.parse()?;
+        let Parser { conf, remarks, named, .. } = parser;
+        Ok(ParsedConf { conf, remarks, named })
+    }
+
+    /// Returns the settings after a call that changes them while the program runs. Options that `text` does
+    /// not contain are reset or keep their value, as in PyTorch; those before an error are applied.
+    pub fn changed_by(&self, text: &str, release: Release) -> Conf {
+        let kept = Conf { max_split: None, gc_threshold: 0.0, divisions: [0; 16], ..self.clone() };
+        let mut parser = Parser::new(text, release, kept);
+        let _ = parser.parse();
+        // PyTorch reads the fraction when it creates the allocator, and never again.
+        Conf { memory_fraction: self.memory_fraction, ..parser.conf }
     }
 
     /// Returns the settings of a recorded run: the values in the snapshot, and its settings string for the
@@ -74,15 +111,20 @@ impl Conf {
         let settings = &snapshot.settings;
         let mut conf = Conf::parse(&settings.conf, release).map(|parsed| parsed.conf).unwrap_or_default();
         if settings.recorded {
-            conf.max_split = settings.max_split;
-            conf.gc_threshold = settings.gc_threshold;
-            conf.expandable = settings.expandable_segments;
-            conf.divisions = settings.divisions;
+            conf.take_values(settings);
         } else {
             // Before torch 2.3 the file has no settings, but the segments show whether they are expandable.
             conf.expandable = snapshot.segments.iter().any(|segment| segment.expandable);
         }
         conf
+    }
+
+    /// Takes the values that a snapshot contains.
+    pub(crate) fn take_values(&mut self, settings: &Settings) {
+        self.max_split = settings.max_split;
+        self.gc_threshold = settings.gc_threshold;
+        self.expandable = settings.expandable_segments;
+        self.divisions = settings.divisions;
     }
 
     /// Writes these settings into a snapshot whose own settings are missing or wrong: the state before its
@@ -148,12 +190,13 @@ struct Parser {
     release: u8,
     conf: Conf,
     remarks: Vec<String>,
+    named: Vec<OptionKind>,
 }
 
 type ParseResult<T> = Result<T, ConfError>;
 
 impl Parser {
-    fn new(text: &str, Release(release): Release) -> Parser {
+    fn new(text: &str, Release(release): Release, conf: Conf) -> Parser {
         let mut tokens: Vec<String> = Vec::new();
         let mut word = String::new();
         for letter in text.chars() {
@@ -173,10 +216,10 @@ impl Parser {
         if !word.is_empty() {
             tokens.push(word);
         }
-        Parser { tokens, at: 0, release, conf: Conf::default(), remarks: Vec::new() }
+        Parser { tokens, at: 0, release, conf, remarks: Vec::new(), named: Vec::new() }
     }
 
-    fn parse(mut self) -> ParseResult<ParsedConf> {
+    fn parse(&mut self) -> ParseResult<()> {
         if self.release >= 11 {
             // Read before all others, wherever it appears: other options are validated against it.
             for place in 0..self.tokens.len() {
@@ -199,6 +242,7 @@ impl Parser {
                     hint: format!("it came with torch 2.{since}; `--torch 2.{since}` assumes that release"),
                 });
             }
+            self.named.push(kind);
             self.separator(":", name)?;
             if kind == OptionKind::Divisions {
                 self.divisions()?;
@@ -210,7 +254,7 @@ impl Parser {
                 self.separator(",", name)?;
             }
         }
-        Ok(ParsedConf { conf: self.conf, remarks: self.remarks })
+        Ok(())
     }
 
     fn take(&mut self, what: &str) -> ParseResult<String> {

@@ -20,6 +20,8 @@ pub(crate) enum ReleaseCause {
         lane: u32,
         /// Whether a pool was being filled, so that nothing could be released.
         gated: bool,
+        /// Pool that served the request although it was made outside it, by index.
+        lender: Option<u32>,
     },
     /// `torch.cuda.empty_cache()`.
     EmptyCache,
@@ -38,6 +40,17 @@ type Nearest<'a> = Option<(Model<TraceEnvironment<'a>>, Mismatch)>;
 
 /// Successful attempt: the model after it, and the block that the request got.
 type SuccessfulAttempt<'a> = (Model<TraceEnvironment<'a>>, Option<u32>);
+
+/// Circumstances of a request that the recording does not show.
+#[derive(Clone, Copy)]
+struct Circumstances {
+    /// Pool and stream.
+    lane: u32,
+    /// Whether nothing could be released.
+    gated: bool,
+    /// Pool that served the request although it was made outside it, by index.
+    lender: Option<u32>,
+}
 
 impl<'a> Verifier<'a> {
     /// Finds causes that give exactly the recorded events, and advances the model by them. Without any,
@@ -125,7 +138,10 @@ impl<'a> Verifier<'a> {
         match cause {
             ReleaseCause::EmptyCache => trial.release_all(),
             ReleaseCause::EndPool(pool) => trial.end_pool(pool),
-            ReleaseCause::Request { noticed, trusts_collection, lane, gated } => {
+            ReleaseCause::Request { noticed, trusts_collection, lane, gated, lender } => {
+                if let Some(lender) = lender {
+                    trial.set_lends(lender);
+                }
                 trial.environment.trusts_collection = trusts_collection;
                 for completed in at..at + noticed {
                     let allocation = self.allocation(completed, Action::FreeCompleted)?;
@@ -155,12 +171,17 @@ impl<'a> Verifier<'a> {
                 (at..group.end).take_while(|&at| self.action(at) == Some(Action::FreeCompleted)).count();
             let unsure =
                 model.environment.threshold.is_some_and(|threshold| threshold.high - threshold.low > 1);
-            for (lane, gated) in self.circumstances(group) {
+            for Circumstances { lane, gated, lender } in self.circumstances(group) {
                 let likely = self.collection == Collection::Likely;
                 for trusts_collection in [likely, !likely] {
                     if trusts_collection == likely || unsure {
-                        let request =
-                            |noticed| ReleaseCause::Request { noticed, trusts_collection, lane, gated };
+                        let request = |noticed| ReleaseCause::Request {
+                            noticed,
+                            trusts_collection,
+                            lane,
+                            gated,
+                            lender,
+                        };
                         candidates.extend((0..=leading).rev().take(MAX_TRIED_SPLITS).map(request));
                     }
                 }
@@ -183,13 +204,16 @@ impl<'a> Verifier<'a> {
 
     /// Returns the pools in which the request of a group may have been made, and whether nothing could be
     /// released, most likely first. Whether another pool was being filled meanwhile is never recorded.
-    fn circumstances(&self, group: &EventGroup) -> Vec<(u32, bool)> {
+    fn circumstances(&self, group: &EventGroup) -> Vec<Circumstances> {
         let Some(request) = group.request else { return Vec::new() };
         let lane = self.lane(group.end - 1, &request);
         let gated = self.model.is_gated(lane * 2);
-        let mut circumstances = vec![(lane, gated)];
+        let mut circumstances = vec![Circumstances { lane, gated, lender: None }];
         if self.requests.pools.len() > 1 {
-            circumstances.push((lane, !gated));
+            circumstances.push(Circumstances { lane, gated: !gated, lender: None });
+        }
+        if let Some((lender, lane)) = self.possible_loan(group) {
+            circumstances.push(Circumstances { lane, gated: false, lender: Some(lender) });
         }
         // A failed allocation has no address that shows its pool.
         let context = self.snapshot.events.context(request.context);
@@ -200,18 +224,21 @@ impl<'a> Verifier<'a> {
                 .iter()
                 .enumerate()
                 .filter(|&(other, of)| of.stream == context.stream && other as u32 != lane);
-            circumstances.extend(others.take(MAX_TRIED_POOLS).map(|(other, _)| (other as u32, true)));
+            let in_pool =
+                |(other, _): (usize, _)| Circumstances { lane: other as u32, gated: true, lender: None };
+            circumstances.extend(others.take(MAX_TRIED_POOLS).map(in_pool));
         }
         circumstances
     }
 
     /// Returns causes of a group that cannot be tried because the model has already diverged.
     pub(crate) fn likely_causes(&mut self, group: &EventGroup) -> Vec<ReleaseCause> {
-        let request = self.circumstances(group).first().map(|&(lane, gated)| ReleaseCause::Request {
+        let request = self.circumstances(group).first().map(|of| ReleaseCause::Request {
             noticed: group.leading,
             trusts_collection: true,
-            lane,
-            gated,
+            lane: of.lane,
+            gated: of.gated,
+            lender: None,
         });
         let first_release = (group.start..group.end)
             .find(|&at| matches!(self.action(at), Some(Action::SegmentFree | Action::SegmentUnmap)));

@@ -18,7 +18,7 @@
 //! let run = RecordedRun::new(&snapshot, &history, KnownConditions::default());
 //!
 //! let conf = Conf::parse("expandable_segments:True", Release::NEWEST)?.conf;
-//! let outcome = run.simulate(&WhatIf { conf, total: None, available: None, limit: None });
+//! let outcome = run.simulate(&WhatIf { conf: conf.into(), total: None, available: None, limit: None });
 //! assert_eq!(outcome.peak_reserved, 20 << 20);
 //! assert!(outcome.oom.is_none());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -30,6 +30,7 @@
 mod addresses;
 mod candidates;
 mod conf;
+mod conf_timeline;
 mod difference;
 mod explain;
 mod infer;
@@ -42,11 +43,13 @@ mod rules;
 mod simulate;
 mod simulated_device;
 mod start;
+mod toggles;
 mod trace_environment;
 mod verify;
 
 pub use candidates::candidate_settings;
 pub use conf::{Conf, ConfError, ParsedConf};
+pub use conf_timeline::{ConfChange, ConfTimeline};
 pub use difference::ModelDifference;
 pub use recorded::{Conditions, KnownConditions, RecordedRun, Verification};
 pub use rules::Release;

@@ -4,6 +4,7 @@
 //! segments that look like any other; if the model diverges from the recording, one of these segments may be
 //! the reason.
 
+use crate::conf_timeline::ConfTimeline;
 use snapshot::{History, PoolId, Snapshot};
 
 /// Pool of each row of [`History::regions`].
@@ -110,12 +111,16 @@ pub(crate) fn is_inferred(pool: PoolId) -> bool {
 }
 
 /// Assumptions about facts that are not recorded.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Assumed {
     pub(crate) owners: Owners,
     /// Memory of the device in bytes.
     pub(crate) total: Option<u64>,
     pub(crate) collection: Collection,
+    /// Settings over the course of the run, in place of those that are recorded.
+    pub(crate) conf: Option<ConfTimeline>,
+    /// Private pools whose blocks are never split.
+    pub(crate) never_split: Vec<PoolId>,
 }
 
 /// Assumption about whether garbage collection released segments, if the limit is unknown.

@@ -1,7 +1,8 @@
 //! Recorded runs with their requests extracted, ready to be replayed.
 
 use crate::addresses::{DriverCall, DriverObservations};
-use crate::conf::Conf;
+use crate::conf::{Conf, ParsedConf};
+use crate::conf_timeline::ConfTimeline;
 use crate::difference::ModelDifference;
 use crate::infer::{failures, infer};
 use crate::model::segment_size;
@@ -38,7 +39,7 @@ pub struct RecordedRun<'a> {
     /// Release whose rules are used.
     pub release: Release,
     /// Settings of the recorded run.
-    pub conf: Conf,
+    pub conf: ConfTimeline,
 }
 
 /// Agreement of the model with a recorded run.
@@ -52,6 +53,8 @@ pub struct Verification<'a> {
     pub difference: Option<&'a ModelDifference>,
     /// Number of segments assumed to have belonged to private pools that were deleted before the end.
     pub assumed_private: usize,
+    /// Whether the events at which settings changed are inferred, not recorded.
+    pub infers_changes: bool,
     /// Number of requests served only after all cached memory had been released, as far as the model was
     /// verified.
     pub retries: u64,
@@ -63,7 +66,8 @@ impl<'a> RecordedRun<'a> {
     pub fn new(snapshot: &'a Snapshot, history: &'a History, given: KnownConditions) -> RecordedRun<'a> {
         let likeliest = given.release.unwrap_or_else(|| Release::of(snapshot.torch));
         let as_release = |release: Release| {
-            let conf = given.conf.clone().unwrap_or_else(|| Conf::recorded(snapshot, release));
+            let recorded = || ConfTimeline::recorded(snapshot, history.device, release);
+            let conf = given.conf.clone().map_or_else(recorded, ConfTimeline::from);
             let run_settings = RunSettings { conf, release, rules: Rules::of(release), limit: given.limit };
             RecordedRun::under(snapshot, history, run_settings, given.total)
         };
@@ -84,8 +88,15 @@ impl<'a> RecordedRun<'a> {
     ) -> RecordedRun<'a> {
         let (verified, assumed) = infer(snapshot, history, &run_settings, total);
         let RunSettings { conf, release, limit, .. } = run_settings;
+        let conf = assumed.conf.clone().unwrap_or(conf);
         let driver = OnceLock::new();
         RecordedRun { snapshot, history, verified, assumed, driver, given_limit: limit, release, conf }
+    }
+
+    /// Returns the settings of the same program started with other settings: options that the string contains
+    /// stay as given, the others follow the calls with which the program changes them.
+    pub fn conf_with(&self, given: &ParsedConf) -> ConfTimeline {
+        self.conf.overridden(given, self.release)
     }
 
     /// Returns what the run reveals about the driver's choice of addresses.
@@ -100,6 +111,7 @@ impl<'a> RecordedRun<'a> {
             identical: self.verified.identical,
             difference: self.verified.difference.as_ref(),
             assumed_private: self.assumed.owners.inferred(),
+            infers_changes: self.assumed.conf.is_some(),
             retries: self.verified.retries,
         }
     }
@@ -119,17 +131,16 @@ impl RecordedRun<'_> {
     /// collection, or the most that was granted if more was refused.
     pub fn conditions(&self) -> Conditions {
         let failures = failures(self.snapshot, self.history);
-        let met =
-            failures.iter().filter(|failure| failure.device_free < segment_size(failure.size, &self.conf));
+        let met = failures
+            .iter()
+            .filter(|failure| failure.device_free < segment_size(failure.size, self.conf.at(failure.event)));
         let available = met.map(|failure| failure.reserved.saturating_add(failure.device_free)).min();
         // Between the most that was ever granted and the total that the refused request would have reached.
         let granted = self.verified.refused_above.or((!failures.is_empty()).then_some(0));
         let granted = granted.map(|most| most.max(self.history.reserved_peak.bytes.0));
-        let collected = self
-            .verified
-            .threshold
-            .filter(|threshold| threshold.high != u64::MAX)
-            .map(|Threshold { low, high }| (low.midpoint(high) as f64 / self.conf.gc_threshold) as u64);
+        let collected = self.verified.threshold.filter(|threshold| threshold.high != u64::MAX).map(
+            |Threshold { low, high }| (low.midpoint(high) as f64 / self.conf.last().gc_threshold) as u64,
+        );
         let inferred = match (collected, granted) {
             (Some(limit), granted) => {
                 Some(limit.max(granted.unwrap_or(0)).max(self.history.reserved_peak.bytes.0))
@@ -173,7 +184,7 @@ mod tests {
         let mut rules = Rules::of(release);
         change(&mut rules);
         let run_settings =
-            RunSettings { conf: Conf::recorded(&snapshot, release), release, rules, limit: None };
+            RunSettings { conf: Conf::recorded(&snapshot, release).into(), release, rules, limit: None };
         RecordedRun::under(&snapshot, &history, run_settings, None).verification().difference.is_none()
     }
 

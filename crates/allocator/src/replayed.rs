@@ -1,12 +1,15 @@
 //! Conversion of a replayed run to a snapshot, for every command that reads one.
 
 use crate::addresses::Policy;
+use crate::conf::Conf;
 use crate::model::{Model, ModelBlock, ModelBlockState};
 use crate::recorded::RecordedRun;
 use crate::simulate::{SimulatedRun, WhatIf};
 use crate::simulated_device::SimulatedDevice;
 use rustc_hash::FxHashMap;
-use snapshot::{BlockState, Bytes, ReplayedEvent, Segment, Settings, Snapshot, StackId, StrId};
+use snapshot::{
+    BlockState, Bytes, EarlierSettings, ReplayedEvent, Segment, Settings, Snapshot, StackId, StrId,
+};
 
 impl RecordedRun<'_> {
     /// Returns the snapshot that the run would have left, with `conf` as its settings string.
@@ -27,6 +30,20 @@ impl RecordedRun<'_> {
         run.model.environment.log = Some(Vec::new());
         run.replay(self);
         let log = run.model.environment.log.take().unwrap_or_default();
+        let settings = |conf: &Conf, text: &str| {
+            let mut settings = Settings { conf: text.to_owned(), ..self.snapshot.settings.clone() };
+            conf.replace_in(&mut settings);
+            settings
+        };
+        let changes = what.conf.changes();
+        let texts = std::iter::once(conf).chain(changes.iter().map(|change| change.text.as_str()));
+        let earlier = what.conf.all().zip(texts).zip(changes).map(|((conf, text), change)| EarlierSettings {
+            device: self.history.device,
+            until: log.partition_point(|(event, _)| (*event as usize) < change.event),
+            settings: settings(conf, text),
+        });
+        let earlier = earlier.collect();
+        let last = settings(what.conf.last(), changes.last().map_or(conf, |change| &change.text));
         let first = self.history.rows.start;
         let events = log.into_iter().map(|(event, modeled)| ReplayedEvent {
             action: modeled.action,
@@ -35,21 +52,13 @@ impl RecordedRun<'_> {
             row: first + event as usize,
             stream: modeled.stream,
         });
-        let settings = Settings {
-            conf: conf.to_owned(),
-            max_split: what.conf.max_split,
-            gc_threshold: what.conf.gc_threshold,
-            expandable_segments: what.conf.expandable,
-            divisions: what.conf.divisions,
-            ..self.snapshot.settings.clone()
-        };
         // Rows of blocks are reused: only the last allocation of a row can still hold it.
         let mut stacks: FxHashMap<u32, StackId> = FxHashMap::default();
         for (allocation, &block) in self.history.allocations.iter().zip(&run.block_of) {
             stacks.insert(block, allocation.stack);
         }
         let segments = segments(&run.model, self.history.device, &stacks);
-        self.snapshot.replayed(self.history.device, events, segments, settings)
+        self.snapshot.replayed(self.history.device, events, segments, last, earlier)
     }
 }
 

@@ -3,8 +3,9 @@
 //! The requests of a recorded run do not depend on the allocator's settings, so the same list can be replayed
 //! under any.
 
+use crate::conf_timeline::ConfTimeline;
 use crate::model::{Lane, ModelPool};
-use crate::owners::{Owners, UNSEEN_POOL};
+use crate::owners::{Assumed, UNSEEN_POOL};
 use crate::rules::Release;
 use snapshot::{Action, History, PoolId, Snapshot};
 
@@ -52,11 +53,12 @@ pub(crate) fn lanes(
     snapshot: &Snapshot,
     history: &History,
     release: Release,
-    owners: &Owners,
+    assumed: &Assumed,
+    conf: &ConfTimeline,
 ) -> (Vec<Lane>, Vec<ModelPool>) {
     let mut pairs: Vec<(PoolId, u64)> = vec![(PoolId::DEFAULT, 0)];
     let streams = history.regions.iter().map(|region| region.stream);
-    pairs.extend(owners.all().iter().copied().zip(streams));
+    pairs.extend(assumed.owners.all().iter().copied().zip(streams));
     pairs.extend(history.segments_at_start.iter().map(|segment| (segment.pool, segment.stream)));
     for event in snapshot.events.iter(history.rows.clone()) {
         if matches!(event.action, Action::Alloc | Action::Oom) {
@@ -86,15 +88,32 @@ pub(crate) fn lanes(
     }
     let mut ids: Vec<PoolId> = pairs.iter().map(|(pool, _)| *pool).collect();
     ids.dedup();
-    let is_custom = |id: PoolId| {
-        let mut of_pool = history.regions.iter().filter(|region| region.pool == id);
-        // From torch 2.5 on expandable segments serve private pools, except those with a custom allocator.
-        id != PoolId::DEFAULT
-            && release >= Release(5)
-            && snapshot.settings.expandable_segments
-            && of_pool.any(|region| !region.expandable && !region.from_start)
+    // From torch 2.5 on expandable segments serve private pools, except those with a custom allocator.
+    let mut custom: Vec<PoolId> = Vec::new();
+    if ids.len() > 1 && release >= Release(5) && conf.all().any(|conf| conf.expandable) {
+        let mut made = None;
+        for (index, (action, _)) in snapshot.events.actions(history.rows.clone()).enumerate() {
+            match action {
+                Action::SegmentAlloc => made = history.region_of(index, action),
+                // Settings that change apply to whole requests.
+                Action::Alloc => {
+                    let region = made.take().filter(|_| conf.at(index).expandable);
+                    custom.extend(region.map(|region: usize| history.regions[region].pool));
+                }
+                _ => {}
+            }
+        }
+        custom.sort_unstable();
+        custom.dedup();
+    }
+    let is_custom = |id: PoolId| id != PoolId::DEFAULT && custom.binary_search(&id).is_ok();
+    let pool = |&id: &PoolId| ModelPool {
+        id,
+        is_custom: is_custom(id),
+        never_splits: assumed.never_split.contains(&id),
+        lends: false,
     };
-    let pools: Vec<ModelPool> = ids.iter().map(|&id| ModelPool { id, is_custom: is_custom(id) }).collect();
+    let pools: Vec<ModelPool> = ids.iter().map(pool).collect();
     let place = |id: PoolId| ids.partition_point(|&other| other < id) as u32;
     let lanes = pairs.iter().map(|&(pool, stream)| Lane { pool: place(pool), stream }).collect();
     (lanes, pools)

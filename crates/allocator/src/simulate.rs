@@ -1,19 +1,20 @@
 //! What-ifs: replays the requests of a recorded run under other settings or on another card.
 
 use crate::addresses::{Policy, SegmentAddresses};
-use crate::conf::Conf;
+use crate::conf_timeline::ConfTimeline;
 use crate::model::{Model, NONE};
 use crate::recorded::RecordedRun;
 use crate::requests::OpKind;
 use crate::rules::Rules;
 use crate::simulated_device::SimulatedDevice;
 use crate::start::{is_plausible, lay_out};
+use std::rc::Rc;
 
 /// Hypothetical run: settings, card and limit.
 #[derive(Clone, PartialEq, Debug)]
 pub struct WhatIf {
     /// Settings of the allocator.
-    pub conf: Conf,
+    pub conf: ConfTimeline,
     /// Memory of the card in bytes, for settings that are a fraction of it.
     pub total: Option<u64>,
     /// Bytes of it available to PyTorch; `None` means unlimited.
@@ -218,8 +219,8 @@ impl SimulatedRun {
         }
         let card = SimulatedDevice::new(what, addresses);
         let rules = Rules::of(recorded.release);
-        let mut model = Model::new(card, what.conf.clone(), rules, &requests.lanes, &requests.pools);
-        let page = recorded.conf.large_segment;
+        let mut model = Model::new(card, Rc::new(what.conf.clone()), rules, &requests.lanes, &requests.pools);
+        let page = recorded.conf.first().large_segment;
         let (snapshot, history) = (recorded.snapshot, recorded.history);
         let owners = &recorded.assumed.owners;
         let block_of = lay_out(&mut model, snapshot, history, owners, &requests.lanes, &requests.pools, page);

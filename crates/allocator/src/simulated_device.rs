@@ -35,12 +35,11 @@ pub(crate) struct SimulatedDevice {
 impl SimulatedDevice {
     pub(crate) fn new(what: &WhatIf, addresses: SegmentAddresses) -> SimulatedDevice {
         let WhatIf { available, total, limit, .. } = *what;
-        let gc_threshold = what.conf.gc_threshold;
         SimulatedDevice {
             available: available.unwrap_or(UNLIMITED_BYTES),
             used: 0,
             limit,
-            threshold: limit.filter(|_| gc_threshold > 0.0).map(|limit| (gc_threshold * limit as f64) as u64),
+            threshold: None,
             range: total.map_or(AMPLE_RANGE_BYTES, |total| total + total / 8),
             next_range: FIRST_RANGE_ADDRESS,
             addresses,
@@ -78,6 +77,10 @@ impl Environment for SimulatedDevice {
         self.limit.is_none_or(|limit| reserved.saturating_add(want) <= limit)
     }
 
+    fn knows_limit(&self) -> bool {
+        true
+    }
+
     fn malloc(&mut self, size: u64) -> Option<(u64, bool)> {
         self.take(size).then(|| self.addresses.place(size, self.now))
     }
@@ -112,6 +115,11 @@ impl Environment for SimulatedDevice {
 
     fn unmap(&mut self, size: u64) {
         self.used = self.used.saturating_sub(size);
+    }
+
+    fn set_gc_threshold(&mut self, threshold: f64) {
+        let limit = self.limit.filter(|_| threshold > 0.0);
+        self.threshold = limit.map(|limit| (threshold * limit as f64) as u64);
     }
 
     #[inline]

@@ -37,6 +37,8 @@ pub(crate) struct TraceEnvironment<'a> {
     pub(crate) mismatch: Option<Mismatch>,
     requested: Option<(usize, u64)>,
     limit: Option<u64>,
+    collection: Collection,
+    gc_threshold: f64,
     /// `None` if garbage collection is off.
     pub(crate) threshold: Option<Threshold>,
     /// Whether a segment released while the threshold is uncertain was released by garbage collection.
@@ -56,17 +58,8 @@ impl<'a> TraceEnvironment<'a> {
         history: &'a History,
         pools: &'a [ModelPool],
         limit: Option<u64>,
-        gc_threshold: f64,
         assumed: &'a Assumed,
     ) -> TraceEnvironment<'a> {
-        let is_on = gc_threshold > 0.0 && (limit.is_some() || assumed.collection != Collection::Off);
-        let threshold = is_on.then(|| match limit {
-            Some(limit) => {
-                let exact = (gc_threshold * limit as f64) as u64;
-                Threshold { low: exact, high: exact.saturating_add(1) }
-            }
-            None => Threshold { low: 0, high: u64::MAX },
-        });
         // The start addresses of expandable segments created before the recording are unknown.
         let has_old_ranges = history.segments_at_start.iter().any(|segment| segment.expandable);
         let range_length = match assumed.total.filter(|_| !has_old_ranges) {
@@ -83,7 +76,9 @@ impl<'a> TraceEnvironment<'a> {
             mismatch: None,
             requested: None,
             limit,
-            threshold,
+            collection: assumed.collection,
+            gc_threshold: 0.0,
+            threshold: None,
             trusts_collection: true,
             range_length,
             owners: &assumed.owners,
@@ -126,6 +121,10 @@ impl Environment for TraceEnvironment<'_> {
                 matches!(event.action, Action::SegmentAlloc | Action::SegmentMap | Action::Alloc)
             }),
         }
+    }
+
+    fn knows_limit(&self) -> bool {
+        self.limit.is_some()
     }
 
     fn malloc(&mut self, size: u64) -> Option<(u64, bool)> {
@@ -196,6 +195,21 @@ impl Environment for TraceEnvironment<'_> {
     }
 
     fn unmap(&mut self, _: u64) {}
+
+    fn set_gc_threshold(&mut self, threshold: f64) {
+        if threshold == self.gc_threshold {
+            return;
+        }
+        self.gc_threshold = threshold;
+        let is_on = threshold > 0.0 && (self.limit.is_some() || self.collection != Collection::Off);
+        self.threshold = is_on.then(|| match self.limit {
+            Some(limit) => {
+                let exact = (threshold * limit as f64) as u64;
+                Threshold { low: exact, high: exact.saturating_add(1) }
+            }
+            None => Threshold { low: 0, high: u64::MAX },
+        });
+    }
 
     fn collects(&self) -> bool {
         self.threshold.is_some()

@@ -5,17 +5,19 @@
 //! program form a *group*; each explanation of a group is tried on a copy of the model, and the first that
 //! gives exactly the recorded events is kept. The result includes the requests of the program ([`Requests`]).
 
-use crate::conf::Conf;
+use crate::conf_timeline::ConfTimeline;
 use crate::difference::{self, ModelDifference};
 use crate::explain::{ReleaseCause, TOO_AMBIGUOUS};
-use crate::model::{Model, NONE};
+use crate::model::{Lane, Model, NONE};
 use crate::owners::{Assumed, Collection, Owners};
 use crate::requests::{Op, OpKind, Requests, lanes};
 use crate::rules::{Release, Rules};
 use crate::start::{lane_of, lay_out};
 use crate::trace_environment::{Threshold, TraceEnvironment};
 use rustc_hash::FxHashMap;
-use snapshot::{Action, Event, History, Snapshot, StackId};
+use snapshot::{Action, Event, History, PoolId, Snapshot, StackId};
+use std::ops::Range;
+use std::rc::Rc;
 
 /// Requests of at least this many bytes are rejected before PyTorch looks for memory.
 const MAX_REQUEST_BYTES: u64 = 1 << 60;
@@ -50,7 +52,7 @@ pub(crate) const COPY_BUDGET_ROWS: usize = 100_000_000;
 /// Settings and limits of a run.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct RunSettings {
-    pub(crate) conf: Conf,
+    pub(crate) conf: ConfTimeline,
     pub(crate) release: Release,
     pub(crate) rules: Rules,
     pub(crate) limit: Option<u64>,
@@ -65,11 +67,12 @@ pub(crate) fn verify(
     copies_left: &mut usize,
 ) -> VerifiedRun {
     let RunSettings { conf, release, rules, limit } = run_settings;
-    let (lanes, pools) = lanes(snapshot, history, *release, &assumed.owners);
-    let record = TraceEnvironment::new(snapshot, history, &pools, *limit, conf.gc_threshold, assumed);
-    let mut model = Model::new(record, conf.clone(), *rules, &lanes, &pools);
-    let block_of =
-        lay_out(&mut model, snapshot, history, &assumed.owners, &lanes, &pools, conf.large_segment);
+    let conf = assumed.conf.as_ref().unwrap_or(conf);
+    let (lanes, pools) = lanes(snapshot, history, *release, assumed, conf);
+    let record = TraceEnvironment::new(snapshot, history, &pools, *limit, assumed);
+    let mut model = Model::new(record, Rc::new(conf.clone()), *rules, &lanes, &pools);
+    let page = conf.first().large_segment;
+    let block_of = lay_out(&mut model, snapshot, history, &assumed.owners, &lanes, &pools, page);
     let mut verifier = Verifier {
         snapshot,
         history,
@@ -137,6 +140,7 @@ pub(crate) struct EventGroup {
     /// Number of completed frees at its beginning.
     pub(crate) leading: usize,
     pub(crate) releases: bool,
+    pub(crate) grows: bool,
     pub(crate) completes: bool,
 }
 
@@ -276,14 +280,24 @@ impl<'a> Verifier<'a> {
     }
 
     fn group(&mut self, start: usize) -> usize {
-        let group = self.bounds(start);
+        let mut group = self.bounds(start);
+        if !group.grows
+            && let Some(events) = self.restored_segment(group.end - 1)
+        {
+            if start == events.start {
+                return self.restore(events);
+            }
+            // What was released before has another cause.
+            group = EventGroup { end: events.start, request: None, ..group };
+        }
         if group.request.is_some_and(|request| request.size.0 >= MAX_REQUEST_BYTES) {
             self.cannot_explain(group.end - 1, "no program can request this much");
             return group.end;
         }
         let is_served = group.request.is_none_or(|request| request.action == Action::Alloc);
         let is_unambiguous = !group.completes && self.before_free.is_none() && self.requests.pools.len() == 1;
-        if !group.releases && (is_served || is_unambiguous) {
+        let is_plain = is_served && self.possible_loan(&group).is_none();
+        if !group.releases && (is_plain || is_unambiguous) {
             self.before_free = None;
             self.plain_group(&group);
             return group.end;
@@ -292,7 +306,6 @@ impl<'a> Verifier<'a> {
             self.cannot_explain(start, TOO_AMBIGUOUS);
         }
         let known_retired = self.model.environment.retired.len();
-        let mut group = group;
         let mut causes = match self.difference {
             None => self.explain(&group),
             Some(_) => None,
@@ -325,6 +338,103 @@ impl<'a> Verifier<'a> {
         group.end
     }
 
+    /// Returns the pool that may have served the request of a group although it was made outside all pools
+    /// (`MemPool(use_on_oom=True)`), and the lane of the request; `None` if it makes no difference.
+    pub(crate) fn possible_loan(&self, group: &EventGroup) -> Option<(u32, u32)> {
+        let request = group.request.filter(|request| request.action == Action::Alloc)?;
+        if self.difference.is_some() || self.requests.pools.len() == 1 {
+            return None;
+        }
+        let lane = self.lane(group.end - 1, &request);
+        let Lane { pool, stream } = self.requests.lanes[lane as usize];
+        let outside = lane_of(&self.requests.lanes, &self.requests.pools, PoolId::DEFAULT, stream);
+        let is_new = (group.start..group.end).any(|at| self.action(at) == Some(Action::SegmentAlloc));
+        if pool == 0 || is_new || self.model.would_take(request.size.0, outside).is_some() {
+            return None;
+        }
+        let is_usual = self.model.would_take(request.size.0, lane) == Some(request.addr);
+        (!is_usual || self.model.may_differ_outside()).then_some((pool, outside))
+    }
+
+    /// Returns the events from `at` on that allocate all blocks of a segment at given addresses, if there are
+    /// such: PyTorch returns a pool to a checkpoint (`torch._C._cuda_setCheckpointPoolState`). Requests that
+    /// happen to fill a segment are none.
+    fn restored_segment(&mut self, at: usize) -> Option<Range<usize>> {
+        if self.difference.is_some() || self.requests.pools.len() == 1 {
+            return None;
+        }
+        let first = self.events.event(at).filter(|event| event.action == Action::Alloc)?;
+        let lane = self.lane(at, &first);
+        if self.requests.lanes[lane as usize].pool == 0 {
+            return None;
+        }
+        let list = self.list_of_block(at, lane)?;
+        let block = *self.model.block(self.model.free_block_at(list, first.addr)?);
+        if block.prev != NONE || (!block.is_expandable() && block.next != NONE) {
+            return None;
+        }
+        let mut end = first.addr;
+        let of_segment = (at..).map_while(|index| self.events.event(index)).take_while(|event| {
+            let belongs = event.action == Action::Alloc
+                && event.addr == end
+                && event.size.0 <= block.addr + block.size - end
+                && event.size.0 > 0;
+            end += if belongs { event.size.0 } else { 0 };
+            belongs
+        });
+        let events = at..at + of_segment.count();
+        let is_filled = end == block.addr + block.size || block.is_expandable();
+        if events.is_empty() || !is_filled || !self.may_copy() {
+            return None;
+        }
+        let mut trial = self.model.clone();
+        trial.environment.cursor = at;
+        for event in events.clone().filter_map(|index| self.events.event(index)) {
+            trial.now = at as u32;
+            trial.malloc(event.size.0, lane, None);
+        }
+        trial.environment.mismatch.is_some().then_some(events)
+    }
+
+    /// Returns the free list of the block that the event at `at` allocates: a restored block may be smaller
+    /// than the requests of its size class.
+    fn list_of_block(&self, at: usize, lane: u32) -> Option<u32> {
+        let allocation = self.history.allocation_of(at, Action::Alloc)?;
+        let region = self.history.regions.get(self.history.allocations[allocation].region as usize)?;
+        Some(lane * 2 + u32::from(!region.small))
+    }
+
+    /// Allocates the blocks of a segment as recorded; returns the next event.
+    fn restore(&mut self, events: Range<usize>) -> usize {
+        let mut is_free: Vec<u64> = Vec::new();
+        // Those that were free are freed at once, in order.
+        let mut next = events.end;
+        while let Some(event) = self.events.event(next)
+            && event.action == Action::FreeRequested
+            && self.action(next + 1) == Some(Action::FreeCompleted)
+            && is_free.last().is_none_or(|last| *last < event.addr)
+        {
+            is_free.push(event.addr);
+            next += 2;
+        }
+        let Some(first) = self.events.event(events.start) else { return events.end };
+        let lane = self.lane(events.start, &first);
+        let Some(list) = self.list_of_block(events.start, lane) else { return events.end };
+        for at in events.clone() {
+            let Some(event) = self.events.event(at) else { break };
+            let Some(allocation) = self.allocation(at, Action::Alloc) else { continue };
+            if is_free.binary_search(&event.addr).is_err() {
+                self.push(OpKind::Alloc, at, allocation, lane, event.size.0);
+            }
+            self.with_model(at, |model, block_of| {
+                if let Some(block) = model.place(list, event.addr, event.size.0) {
+                    block_of[allocation as usize] = block;
+                }
+            });
+        }
+        events.end
+    }
+
     /// Handles a request that was served without a release: it has only one explanation.
     fn plain_group(&mut self, group: &EventGroup) {
         let searched = group.start + group.leading;
@@ -341,6 +451,8 @@ impl<'a> Verifier<'a> {
         let lane = self.lane(at, &event);
         let allocation = self.note_request(at, &event, lane);
         self.with_model(searched, |model, block_of| {
+            // Settings may have changed since the frees that it noticed.
+            model.now = at as u32;
             let block = model.malloc(event.size.0, lane, None);
             if let (Some(block), Some(of_life)) = (block, block_of.get_mut(allocation as usize)) {
                 *of_life = block;
@@ -349,8 +461,15 @@ impl<'a> Verifier<'a> {
     }
 
     fn bounds(&self, start: usize) -> EventGroup {
-        let mut group =
-            EventGroup { start, end: start, request: None, leading: 0, releases: false, completes: false };
+        let mut group = EventGroup {
+            start,
+            end: start,
+            request: None,
+            leading: 0,
+            releases: false,
+            grows: false,
+            completes: false,
+        };
         while let Some(event) = self.events.event(group.end) {
             match event.action {
                 Action::FreeCompleted => {
@@ -358,7 +477,7 @@ impl<'a> Verifier<'a> {
                     group.leading += usize::from(group.leading == group.end - start);
                 }
                 Action::SegmentFree | Action::SegmentUnmap => group.releases = true,
-                Action::SegmentAlloc | Action::SegmentMap => {}
+                Action::SegmentAlloc | Action::SegmentMap => group.grows = true,
                 Action::Alloc | Action::Oom => {
                     group.request = Some(event);
                     group.end += 1;
@@ -430,8 +549,11 @@ impl<'a> Verifier<'a> {
         };
         for &cause in causes {
             match cause {
-                ReleaseCause::Request { noticed, lane, .. } => {
+                ReleaseCause::Request { noticed, lane, lender, .. } => {
                     note_completions(self, noticed);
+                    if let Some(lender) = lender {
+                        self.requests.pools[lender as usize].lends = true;
+                    }
                     if let Some(event) = group.request {
                         self.note_request(group.end - 1, &event, lane);
                     }

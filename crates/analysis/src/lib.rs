@@ -91,6 +91,7 @@ pub use run::labels::LabelledTensors;
 pub use run::live_blocks::{Key, Live, LiveGroup, Origin, Rest};
 pub use run::model::RunModel;
 pub use run::step_peaks::{MemoryPeak, SegmentEvent, StepPeaks};
+pub use trace::counted::events_before_changes;
 pub use trace::modules::{ExecutionScope, ModuleId, Modules, Phase};
 pub use trace::repeated::fill_in_repeated_steps;
 pub use trace::site::{Site, Sites, in_package, is_user_file};

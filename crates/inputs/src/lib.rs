@@ -15,6 +15,7 @@
 #![warn(missing_docs)]
 
 mod bundle;
+mod earlier_settings;
 mod remark;
 
 pub use bundle::{BUNDLE_MANIFEST, Bundle};
@@ -241,6 +242,7 @@ fn joined(
     sidecars.unreadable.iter().for_each(|file| (progress.say)(&unreadable(file)));
     let Sidecars { recording, run, .. } = sidecars;
     analysis::fill_in_repeated_steps(&mut snapshot, &recording);
+    earlier_settings::fill_in(&mut snapshot, &recording);
     Input { name, is_file, snapshot, recording, run }
 }
 

@@ -26,6 +26,7 @@ mod ledger;
 mod observed;
 mod ranks;
 mod run;
+mod settings;
 mod steps;
 
 pub use crate::heap::HeapDump;
@@ -45,6 +46,7 @@ pub use run::{
     DumpReason, EmulationInfo, Exit, GpuInfo, LoopInfo, Process, RunInfo, RunState, Shortage, StopReason,
     ValueRead, is_out_of_memory, own_process,
 };
+pub use settings::{SettingsLog, SettingsMark};
 pub use steps::{NonPytorchMemory, StepCounters, StepLine, StepMark};
 
 use std::collections::BTreeMap;
@@ -64,6 +66,8 @@ pub struct Recording {
     pub labels: Labels,
     /// Paths of modules, which the metadata of events refers to by number.
     pub modules: Vec<String>,
+    /// Allocator settings, if the program changed them while it was recorded.
+    pub settings: Option<SettingsLog>,
     /// The driver's numbers when an allocation failed.
     pub shortage: Option<Shortage>,
     /// The devices, as the driver describes them.
@@ -85,6 +89,7 @@ impl Recording {
         allocations: AllocationCounts(Vec::new()),
         labels: Labels { tensors: Vec::new(), sets: Vec::new(), marks: Vec::new() },
         modules: Vec::new(),
+        settings: None,
         shortage: None,
         gpus: Vec::new(),
         non_pytorch: Vec::new(),

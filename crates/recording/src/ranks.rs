@@ -160,6 +160,7 @@ impl Sidecars {
         if let Some((run, end)) = parsed {
             self.recording.allocations = end.allocations;
             self.recording.ends_with_stacks = end.has_stacks;
+            self.recording.settings = end.settings;
             self.recording.shortage = end.shortage;
             self.run = Some(run);
         }

@@ -1,6 +1,7 @@
 //! `rankN.json`: how the run of one process went; and `meta.json`: what it ran on.
 
-use crate::{AllocationCounts, FileError, JobPlace, ObservedProgram};
+use crate::settings::SettingsEntry;
+use crate::{AllocationCounts, FileError, JobPlace, ObservedProgram, SettingsLog};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -273,6 +274,7 @@ pub(crate) struct HistoryEnd {
     pub(crate) allocations: AllocationCounts,
     pub(crate) has_stacks: bool,
     pub(crate) shortage: Option<Shortage>,
+    pub(crate) settings: Option<SettingsLog>,
 }
 
 /// The driver's numbers when an allocation failed.
@@ -356,6 +358,7 @@ struct RankFile {
     #[serde(default)]
     allocations: BTreeMap<String, u64>,
     stacks: Option<bool>,
+    settings: Option<SettingsEntry>,
     oom: Option<OomEntry>,
     #[serde(default)]
     techniques: BTreeMap<String, String>,
@@ -490,6 +493,7 @@ pub(crate) fn parse_rank(bytes: &[u8]) -> Result<(RunInfo, HistoryEnd), FileErro
         // Older recorders always recorded stacks.
         has_stacks: file.stacks.unwrap_or(true),
         shortage: file.oom.map(Shortage::from),
+        settings: file.settings.map(SettingsLog::from),
     };
     Ok((run, end))
 }

@@ -368,6 +368,7 @@ impl Builder {
             annotations: self.annotations,
             torch: self.shape.torch(),
             settings: self.settings,
+            earlier_settings: Vec::new(),
             kind: self.kind,
             caveats,
         }

@@ -1,7 +1,7 @@
 //! Snapshots of replayed runs: the same program under another allocator.
 
 use crate::bytes::Bytes;
-use crate::settings::Settings;
+use crate::settings::{EarlierSettings, Settings};
 use crate::snapshot::Snapshot;
 use crate::tables::{Action, Block, Context, EventRow, Segment, Trace};
 use crate::text::{StrId, Strings};
@@ -34,6 +34,7 @@ impl Snapshot {
         events: impl IntoIterator<Item = ReplayedEvent>,
         mut segments: Vec<(Segment, Vec<Block>)>,
         settings: Settings,
+        earlier_settings: Vec<EarlierSettings>,
     ) -> Snapshot {
         let mut strings = self.strings.clone();
         let pairs = pairs(&self.settings, &settings, &mut strings);
@@ -74,6 +75,7 @@ impl Snapshot {
             traces,
             annotations: self.annotations.clone(),
             settings,
+            earlier_settings,
             kind: self.kind,
             torch: self.torch,
             caveats: self.caveats.clone(),

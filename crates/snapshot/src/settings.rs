@@ -22,6 +22,17 @@ pub struct Settings {
     pub pairs: Vec<(StrId, StrId)>,
 }
 
+/// Settings that the program replaced by others while it ran.
+#[derive(Clone, PartialEq, Debug)]
+pub struct EarlierSettings {
+    /// Device whose events are meant.
+    pub device: u32,
+    /// Number of the device's events that happened before they were replaced.
+    pub until: usize,
+    /// Settings until then.
+    pub settings: Settings,
+}
+
 impl Default for Settings {
     fn default() -> Settings {
         Settings {

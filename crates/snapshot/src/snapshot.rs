@@ -1,6 +1,6 @@
 //! Snapshot in memory.
 
-use crate::settings::{Settings, TorchRange};
+use crate::settings::{EarlierSettings, Settings, TorchRange};
 use crate::stacks::Stacks;
 use crate::tables::{Annotation, Block, Events, Segment, Trace};
 use crate::text::Strings;
@@ -34,6 +34,9 @@ pub struct Snapshot {
     pub annotations: Vec<Annotation>,
     /// Allocator settings at the time of the dump.
     pub settings: Settings,
+    /// Settings before those, if a recorder noted that they changed: by device, then by time. A snapshot
+    /// itself contains only the last.
+    pub earlier_settings: Vec<EarlierSettings>,
     /// Kind of device.
     pub kind: DeviceKind,
     /// Releases of torch that write this shape of file.
@@ -57,18 +60,27 @@ impl Snapshot {
         self.traces.iter().find(|trace| trace.device == device).map_or(0..0, |trace| trace.rows.clone())
     }
 
-    /// Returns the bytes that this release took for a request of `n` bytes, before it decided whether to
-    /// split.
-    pub fn round(&self, n: u64) -> u64 {
+    /// Returns the settings of `device` before its event `event`, and the event at which they were replaced.
+    pub fn settings_at(&self, device: u32, event: usize) -> (&Settings, Option<usize>) {
+        let mut of_device = self.earlier_settings.iter().filter(|earlier| earlier.device == device);
+        match of_device.find(|earlier| event < earlier.until) {
+            Some(earlier) => (&earlier.settings, Some(earlier.until)),
+            None => (&self.settings, None),
+        }
+    }
+
+    /// Returns the bytes that this release took for a request of `n` bytes under `settings`, before it
+    /// decided whether to split.
+    pub fn round(&self, n: u64, settings: &Settings) -> u64 {
         if self.kind == DeviceKind::Cpu {
             return n;
         }
         let group = n.max(1).ilog2().saturating_sub(20).min(15) as usize;
         // Up to torch 2.3, one division meant no rounding at all.
-        if self.torch.newest <= 3 && n > 512 && self.settings.divisions[group] == 1 {
+        if self.torch.newest <= 3 && n > 512 && settings.divisions[group] == 1 {
             return n;
         }
-        self.settings.round(n)
+        settings.round(n)
     }
 
     /// Iterates over the segments of `device`, by address.

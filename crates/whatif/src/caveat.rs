@@ -8,6 +8,9 @@ use std::fmt;
 /// Longest lifetime of a library's workspace, in events.
 const MAX_WORKSPACE_EVENTS: usize = 2;
 
+/// Maximum number of changes of the settings that are listed.
+const MAX_SHOWN_CHANGES: usize = 6;
+
 /// A reason why the real run may differ from a replay.
 pub enum Caveat {
     /// The allocator model differs from the recorded run.
@@ -19,6 +22,13 @@ pub enum Caveat {
     },
     /// Number of segments without a pool in the recording, which are assumed to be of private pools.
     AssumedPrivate(usize),
+    /// The program changed its settings while it ran.
+    SettingsChanged {
+        /// First event after each change.
+        events: Vec<usize>,
+        /// Whether the events are inferred, not recorded.
+        is_inferred: bool,
+    },
     /// The history starts late.
     Truncated,
     /// `garbage_collection_threshold` is set without a memory limit.
@@ -51,8 +61,12 @@ impl Caveat {
         });
         let assumed = verification.assumed_private;
         let assumed = (assumed > 0).then_some(Caveat::AssumedPrivate(assumed));
+        let events: Vec<usize> =
+            simulation.recorded.conf.changes().iter().map(|change| change.event).collect();
+        let is_inferred = verification.infers_changes;
+        let changed = (!events.is_empty()).then_some(Caveat::SettingsChanged { events, is_inferred });
         let truncated = (!simulation.device.history.complete).then_some(Caveat::Truncated);
-        let idle = what.conf.gc_threshold > 0.0 && what.limit.is_none();
+        let idle = what.conf.last().gc_threshold > 0.0 && what.limit.is_none();
         let lifetime = outcome.oom.and_then(|oom| lifetime(simulation, oom.event));
         let brief = lifetime.filter(|&events| events <= MAX_WORKSPACE_EVENTS).map(Caveat::BriefRequest);
         let (low, high) = outcome.peak_reserved_range;
@@ -61,6 +75,7 @@ impl Caveat {
         [
             diverges,
             assumed,
+            changed,
             truncated,
             idle.then_some(Caveat::IdleGarbageCollection),
             brief,
@@ -92,6 +107,20 @@ impl fmt::Display for Caveat {
                 "{segments} segments are assumed to have belonged to private pools that no longer exist at \
                  the end: this explains the recording, which does not name them"
             ),
+            Caveat::SettingsChanged { events, is_inferred } => {
+                let shown: Vec<String> =
+                    events.iter().take(MAX_SHOWN_CHANGES).map(usize::to_string).collect();
+                let more = events.len().saturating_sub(MAX_SHOWN_CHANGES);
+                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+                let source = if *is_inferred { " (inferred from its segments)" } else { "" };
+                let word = if events.len() == 1 { "event" } else { "events" };
+                write!(
+                    f,
+                    "the program changes its allocator settings at {word} {}{more}{source}: options that are \
+                     not given here follow",
+                    shown.join(", ")
+                )
+            }
             Caveat::Truncated => f.write_str(
                 "the history starts late: earlier allocations stay where they were recorded, under any \
                  settings",

@@ -22,7 +22,8 @@ pub use advice::{SearchAdvice, export_line};
 pub use caveat::Caveat;
 
 use allocator::{
-    Conditions, Conf, KnownConditions, Outcome, RecordedRun, Release, WhatIf, candidate_settings,
+    Conditions, Conf, ConfTimeline, KnownConditions, Outcome, ParsedConf, RecordedRun, Release, WhatIf,
+    candidate_settings,
 };
 use analysis::words::shown_path;
 use analysis::{Device, Site, SiteName};
@@ -145,19 +146,20 @@ impl<'a> Simulation<'a> {
     }
 
     /// Returns the conditions of a replay: a GPU of `total` bytes, or the limits of the recorded run.
-    fn conditions_for(&self, conf: &Conf, total: Option<u64>) -> WhatIf {
+    fn conditions_for(&self, conf: &ConfTimeline, total: Option<u64>) -> WhatIf {
         let conf = conf.clone();
         let Some(total) = total else {
             let Conditions { available, limit } = self.conditions;
             return WhatIf { conf, total: None, available, limit: self.options.limit.or(limit) };
         };
-        let share = self.options.fraction.or((conf.memory_fraction < 1.0).then_some(conf.memory_fraction));
+        let fraction = conf.first().memory_fraction;
+        let share = self.options.fraction.or((fraction < 1.0).then_some(fraction));
         let limit = share.and_then(|share| self.recorded.release.limit(share, total));
         let available = Some(total.saturating_sub(self.options.non_pytorch));
         WhatIf { conf, total: Some(total), available, limit: self.options.limit.or(limit) }
     }
 
-    fn try_out(&self, text: &str, conf: &Conf) -> Trial {
+    fn try_out(&self, text: &str, conf: &ConfTimeline) -> Trial {
         let what = self.conditions_for(conf, self.options.gpu);
         let outcome = self.recorded.simulate(&what);
         // If the run does not fit on the given GPU, the user wants to know by how much.
@@ -203,12 +205,12 @@ fn limit(options: &WhatIfOptions, release: Release) -> Option<u64> {
     options.limit.or(share.and_then(|(share, total)| release.limit(share, total)))
 }
 
-fn parse(text: &str, release: Release, say: &dyn Fn(&str)) -> anyhow::Result<Conf> {
+fn parse(text: &str, release: Release, say: &dyn Fn(&str)) -> anyhow::Result<ParsedConf> {
     let parsed = Conf::parse(text, release).map_err(|error| refused(text, release, &error))?;
     for remark in &parsed.remarks {
         say(&format!("note: {remark}"));
     }
-    Ok(parsed.conf)
+    Ok(parsed)
 }
 
 fn refused(text: &str, release: Release, error: &allocator::ConfError) -> Failure {
@@ -242,7 +244,7 @@ pub fn choose_device<'a>(
 /// Replays the run under the given settings, or its own.
 pub fn requested_trial(simulation: &Simulation<'_>, say: &dyn Fn(&str)) -> anyhow::Result<Trial> {
     let conf = match &simulation.options.conf {
-        Some(text) => parse(text, simulation.recorded.release, say)?,
+        Some(text) => simulation.recorded.conf_with(&parse(text, simulation.recorded.release, say)?),
         None => simulation.recorded.conf.clone(),
     };
     check_fraction(simulation, &conf)?;
@@ -251,8 +253,9 @@ pub fn requested_trial(simulation: &Simulation<'_>, say: &dyn Fn(&str)) -> anyho
 }
 
 /// Fails if the settings contain a share of a GPU of unknown size.
-fn check_fraction(simulation: &Simulation<'_>, conf: &Conf) -> anyhow::Result<()> {
-    if simulation.options.conf.is_some() && conf.memory_fraction < 1.0 && simulation.options.gpu.is_none() {
+fn check_fraction(simulation: &Simulation<'_>, conf: &ConfTimeline) -> anyhow::Result<()> {
+    let is_share = simulation.options.conf.is_some() && conf.first().memory_fraction < 1.0;
+    if is_share && simulation.options.gpu.is_none() {
         return Err(Failure::new(
             "`per_process_memory_fraction` is a share of a GPU of unknown size",
             Some("a snapshot does not contain the size of the GPU".to_owned()),
@@ -290,24 +293,30 @@ pub fn apply_known_settings(
     }
     if let Some(text) = known_conf(options) {
         let release = options.torch.unwrap_or_else(|| Release::of(input.snapshot.torch));
-        parse(text, release, say)?.replace_in(&mut input.snapshot.settings);
+        parse(text, release, say)?.conf.replace_in(&mut input.snapshot.settings);
     }
     Ok(())
 }
+
+/// Settings to try: as text, and over the course of the run.
+pub type Candidate<'a> = (&'a str, ConfTimeline);
 
 /// Replays the run under every candidate setting and the recorded one; best first. `each` runs them in
 /// parallel.
 pub fn search<'a>(
     simulation: &Simulation<'a>,
-    each: impl FnOnce(&[(&str, Conf)], &(dyn Fn(&(&str, Conf)) -> Trial + Sync)) -> Vec<Trial>,
+    each: impl FnOnce(&[Candidate<'_>], &(dyn Fn(&Candidate<'_>) -> Trial + Sync)) -> Vec<Trial>,
 ) -> Vec<Trial> {
     let release = simulation.recorded.release;
     let own = (simulation.recorded_conf(), simulation.recorded.conf.clone());
     let candidates = candidate_settings(release, simulation.options.gpu.is_some()).into_iter();
-    let parsed = candidates.filter_map(|text| Some((text, Conf::parse(text, release).ok()?.conf)));
+    let parsed = candidates.filter_map(|text| {
+        let parsed = Conf::parse(text, release).ok()?;
+        Some((text, simulation.recorded.conf_with(&parsed)))
+    });
     // The recorded settings are a candidate too, spelled as in the recording.
     let others = parsed.filter(|(_, conf)| *conf != own.1);
-    let confs: Vec<(&str, Conf)> = std::iter::once(own.clone()).chain(others).collect();
+    let confs: Vec<Candidate<'_>> = std::iter::once(own.clone()).chain(others).collect();
     let mut trials = each(&confs, &|(text, conf)| simulation.try_out(text, conf));
     trials.sort_by_key(|trial| {
         let options = trial.conf.matches(':').count();

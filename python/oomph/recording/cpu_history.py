@@ -104,6 +104,9 @@ class CpuHistory:
             row |= {"inactive_split": 0, "retries": 0, "ooms": 0}
             return [row | {"device_allocs": blocks.count, "all_requested": blocks.requested}]
 
+    def settings(self) -> dict[str, Any] | None:
+        return None
+
     def live_stacks(self) -> list[LiveStack]:
         with self._lock:
             self._storages.bury()

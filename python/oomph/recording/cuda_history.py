@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -35,12 +36,21 @@ _WITH_STACKS = "alloc"
 (checkpointing stops its recomputation with one, and PyTorch then fails with a SystemError)."""
 
 
+_SETTINGS_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+"""The first that is set has the allocator's settings at the start."""
+_SETTERS = ("_accelerator_setAllocatorSettings", "_cuda_cudaCachingAllocator_set_allocator_settings")
+"""Functions that change them. `torch.cuda.memory._set_allocator_settings` calls one of them, depending on the release."""
+_MAX_SETTINGS_CHANGES = 10_000
+"""Bound on those that are kept."""
+
+
 class _Functions(NamedTuple):
     """PyTorch's own."""
 
     record: Callable[..., Any]
     empty_cache: Callable[..., Any]
     set_metadata: Callable[..., Any] | None
+    setters: dict[str, Callable[..., Any]]
 
 
 class CudaHistory:
@@ -58,7 +68,12 @@ class CudaHistory:
         self._record_memory_history: Callable[..., Any] = _not_there
         self._empty_cache: Callable[..., Any] = _not_there
         self._set_memory_metadata: Callable[..., Any] = _not_there
+        self._setters: dict[str, Callable[..., Any]] = {}
         """Ours, in the place of PyTorch's."""
+        set_variables = [os.environ[name] for name in _SETTINGS_VARIABLES if name in os.environ]
+        self._initial_settings = set_variables[0] if set_variables else ""
+        self._settings_changes: list[tuple[int, dict[int, int], str]] = []
+        """When the program has changed the allocator's settings, after how many allocations, and how."""
         self._has_stacks = True
         self._asked: dict[str, Any] | None = None
         """The program's own recording, as it has asked for it."""
@@ -112,6 +127,9 @@ class CudaHistory:
             torch._C._cuda_emptyCache = functions.empty_cache
         if functions.set_metadata is not None and memory._set_memory_metadata is self._set_memory_metadata:
             memory._set_memory_metadata = functions.set_metadata
+        for name, setter in functions.setters.items():
+            if getattr(torch._C, name) is self._setters[name]:
+                setattr(torch._C, name, setter)
 
     def _share(self, marked_by_program: Callable[[], None]) -> None:
         """A program that records itself gets what it asks for, but must not end or shorten our history."""
@@ -121,6 +139,7 @@ class CudaHistory:
             memory._record_memory_history,
             getattr(torch._C, "_cuda_emptyCache", _not_there),
             memory._set_memory_metadata if has_metadata else None,
+            {name: getattr(torch._C, name) for name in _SETTERS if hasattr(torch._C, name)},
         )
         history, pid, getpid = self, os.getpid(), os.getpid
 
@@ -142,6 +161,9 @@ class CudaHistory:
 
         if pytorchs.empty_cache is not _not_there:
             torch._C._cuda_emptyCache = self._empty_cache = LikeBuiltin(empty_cache, pytorchs.empty_cache)
+        for name, setter in pytorchs.setters.items():
+            self._setters[name] = LikeBuiltin(self._noting(setter, pid), setter)
+            setattr(torch._C, name, self._setters[name])
         pytorchs_metadata = pytorchs.set_metadata
         if pytorchs_metadata is None:
             return
@@ -154,6 +176,32 @@ class CudaHistory:
             return pytorchs_metadata(*args, **kwargs)
 
         memory._set_memory_metadata = self._set_memory_metadata = set_metadata
+
+    def _noting(self, setter: Callable[..., Any], pid: int) -> Callable[..., Any]:
+        """A function that changes the allocator's settings, and notes that it does: a snapshot has only the last ones."""
+        history, getpid = self, os.getpid
+
+        @never_traced
+        def set_settings(*args: Any, **kwargs: Any) -> Any:
+            if history._pytorchs is not None and getpid() == pid:
+                history._note_settings(*args, **kwargs)
+            return setter(*args, **kwargs)
+
+        return set_settings
+
+    def _note_settings(self, *args: Any, **kwargs: Any) -> None:
+        try:
+            conf = str([*args, *kwargs.values()][0])
+            self._devices = []  # a device that has just come into use counts as well
+            if len(self._settings_changes) <= _MAX_SETTINGS_CHANGES:
+                self._settings_changes.append((time.time_ns() // 1000, self.allocations(), conf))
+        except Exception as error:
+            keep(error)
+
+    def settings(self) -> dict[str, Any] | None:
+        if not 0 < len(self._settings_changes) <= _MAX_SETTINGS_CHANGES:
+            return None
+        return {"initial": self._initial_settings, "changes": self._settings_changes}
 
     def _asked_by_program(self, record: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         # Recording is one of the ways to initialise CUDA; then ours begins as well.

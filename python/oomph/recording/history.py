@@ -70,5 +70,8 @@ class History(Protocol):
     def counters(self) -> list[dict[str, int]]:
         """The counters of each device, as in `rankN.steps.jsonl`."""
 
+    def settings(self) -> dict[str, Any] | None:
+        """The allocator's settings as the program has changed them, as in `rankN.json`; `None` if it has not."""
+
     def live_stacks(self) -> list[LiveStack] | None:
         """What is alive now by the stack that allocated it, without the events; `None` where PyTorch cannot say."""

@@ -612,6 +612,7 @@ class Recorder:
             "steps": {"count": self.count},
             "stacks": self._has_all_stacks,
             "oom": self._oom,
+            "settings": self.history.settings(),
             **self._place(),
             **more,
         }

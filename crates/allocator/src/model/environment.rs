@@ -29,6 +29,10 @@ pub(crate) trait Environment {
     /// Returns whether the memory limit of the process allows `want` bytes in addition to those reserved.
     fn allows(&mut self, reserved: u64, want: u64) -> bool;
 
+    /// Returns whether the memory limit is known. Otherwise the driver may have refused what
+    /// [`Environment::allows`] does not allow.
+    fn knows_limit(&self) -> bool;
+
     /// `cudaMalloc`: returns the address, and whether it is only a guess. `None` is out of memory.
     fn malloc(&mut self, size: u64) -> Option<(u64, bool)>;
 
@@ -55,6 +59,9 @@ pub(crate) trait Environment {
 
     /// Unmaps memory.
     fn unmap(&mut self, size: u64);
+
+    /// Sets the `garbage_collection_threshold`; 0 means off.
+    fn set_gc_threshold(&mut self, threshold: f64);
 
     /// Returns whether garbage collection is on: it needs a threshold and a limit.
     fn collects(&self) -> bool;

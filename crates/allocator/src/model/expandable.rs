@@ -1,7 +1,7 @@
 //! Expandable segments: a long range of addresses in which whole pages are mapped as needed.
 
 use super::blocks::{ModelBlock, ModelBlockState, NONE};
-use super::{Environment, Model, ModelEvent, SMALL_SEGMENT_BYTES};
+use super::{Environment, LaneMemory, Model, ModelEvent, SMALL_SEGMENT_BYTES};
 use snapshot::Action;
 
 /// Bytes of addresses for an expandable segment if the size of the card is unknown: more than any card has.
@@ -64,10 +64,24 @@ impl<W: Environment> Model<W> {
                 return Some(start);
             }
         }
-        let page =
-            if self.lists[list as usize].small { SMALL_SEGMENT_BYTES } else { self.conf.large_segment };
+        let page = self.next_page(list);
+        self.lists[list as usize].unplaced_page = Some(page);
         let (base, bytes) = self.environment.reserve(page)?;
+        self.lists[list as usize].unplaced_page = None;
         Some(self.add_range(list, base, page, bytes))
+    }
+
+    /// Returns the page size of the next expandable segment.
+    fn next_page(&self, list: u32) -> u64 {
+        let LaneMemory { small, unplaced_page, .. } = &self.lists[list as usize];
+        unplaced_page.unwrap_or(if *small { SMALL_SEGMENT_BYTES } else { self.conf.large_segment })
+    }
+
+    /// Fixes the page size of the first expandable segment of a list, whose address is unknown.
+    pub(super) fn plan_range(&mut self, list: u32) {
+        if self.lists[list as usize].unmapped.is_empty() {
+            self.lists[list as usize].unplaced_page = Some(self.next_page(list));
+        }
     }
 
     /// Adds an expandable segment: one block without memory.

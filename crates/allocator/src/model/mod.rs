@@ -15,12 +15,14 @@ pub(crate) use environment::{Completion, Environment, ModelEvent};
 pub(crate) use expandable::AMPLE_RANGE_BYTES;
 
 use crate::conf::Conf;
+use crate::conf_timeline::ConfTimeline;
 use crate::rules::{Rules, Tie};
 use blocks::Blocks;
 use expandable::ExpandableRange;
 use free_list::{FreeBlock, FreeList, FreeListPosition};
 use snapshot::{Action, PoolId};
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 const MIN_BLOCK_BYTES: u64 = 512;
 /// Largest rounded request of the small pool, in bytes.
@@ -44,6 +46,11 @@ pub(crate) struct ModelPool {
     pub(crate) id: PoolId,
     /// Whether its memory comes from a custom allocator, which has no expandable segments.
     pub(crate) is_custom: bool,
+    /// Whether its blocks are never split (`MemPool(no_split=True)`).
+    pub(crate) never_splits: bool,
+    /// Whether requests outside it get its free blocks before anything is released
+    /// (`MemPool(use_on_oom=True)`).
+    pub(crate) lends: bool,
 }
 
 impl ModelPool {
@@ -61,6 +68,9 @@ struct LaneMemory {
     free: FreeList,
     /// Unmapped parts of expandable segments, by address.
     unmapped: BTreeSet<(u64, u32)>,
+    /// Page size in bytes of an expandable segment in which nothing could be mapped so far, if its address is
+    /// unknown.
+    unplaced_page: Option<u64>,
 }
 
 /// Counters of the model.
@@ -93,7 +103,11 @@ pub(crate) struct Model<W> {
     /// Event of the recording that is being replayed.
     pub(crate) now: u32,
     pub(crate) counts: ModelCounters,
+    confs: Rc<ConfTimeline>,
+    /// Settings in effect.
     conf: Conf,
+    /// Event of the recording from which others are in effect.
+    next_conf: u32,
     rules: Rules,
     rounds_plainly: bool,
     blocks: Blocks,
@@ -128,7 +142,7 @@ impl<W: Environment> Model<W> {
     /// Creates an empty allocator. `lanes` are sorted.
     pub(crate) fn new(
         environment: W,
-        conf: Conf,
+        confs: Rc<ConfTimeline>,
         rules: Rules,
         lanes: &[Lane],
         pools: &[ModelPool],
@@ -139,13 +153,16 @@ impl<W: Environment> Model<W> {
             small,
             free: FreeList::default(),
             unmapped: BTreeSet::new(),
+            unplaced_page: None,
         };
-        Model {
+        let mut model = Model {
             environment,
             now: 0,
             counts: ModelCounters::default(),
-            rounds_plainly: conf.divisions == [0; 16],
-            conf,
+            rounds_plainly: true,
+            conf: confs.first().clone(),
+            next_conf: 0,
+            confs,
             rules,
             blocks: Blocks::default(),
             lists: lanes.iter().flat_map(|lane| [list(lane, true), list(lane, false)]).collect(),
@@ -158,22 +175,86 @@ impl<W: Environment> Model<W> {
             made_before: 0,
             segments: 0,
             guesses: false,
-        }
+        };
+        model.follow_settings();
+        model
+    }
+
+    /// Puts the settings of the current event into effect.
+    fn follow_settings(&mut self) {
+        let now = self.now as usize;
+        self.conf = self.confs.at(now).clone();
+        self.next_conf = self.confs.next_change(now).map_or(u32::MAX, |event| event as u32);
+        self.rounds_plainly = self.conf.divisions == [0; 16];
+        self.environment.set_gc_threshold(self.conf.gc_threshold);
     }
 
     /// Serves a request; `None` if out of memory. `gated` says whether a pool is being filled, so that
     /// nothing can be released; by default that follows from the pool of the request.
     #[inline]
     pub(crate) fn malloc(&mut self, requested: u64, lane: u32, gated: Option<bool>) -> Option<u32> {
+        if self.now >= self.next_conf {
+            self.follow_settings();
+        }
         let size = self.rounded(requested);
         let small = size <= MAX_SMALL_BYTES;
         let list = lane * 2 + u32::from(!small);
         let expandable = self.conf.expandable && !self.pools[self.pool_of(list)].is_custom;
-        let found = match self.search(list, size, expandable) {
-            Some(found) => found,
+        let (found, expandable) = match self.search(list, size, expandable) {
+            Some(found) => (found, expandable),
             None => self.get_memory(list, size, expandable, gated)?,
         };
-        Some(self.hand_out(found, requested, size, expandable))
+        let splits = self.splits(found.block, size, expandable);
+        Some(self.hand_out(found, requested, size, splits))
+    }
+
+    /// Allocates the free block at an address, as PyTorch does when it returns a pool to a checkpoint: the
+    /// block gets exactly `size` bytes. `None` if no free block of `list` that is large enough starts there.
+    pub(crate) fn place(&mut self, list: u32, addr: u64, size: u64) -> Option<u32> {
+        let block = self.free_block_at(list, addr).filter(|&block| self.blocks.get(block).size >= size)?;
+        let place = self.lists[list as usize].free.find(self.entry(block));
+        let splits = self.blocks.get(block).size > size;
+        Some(self.hand_out(BlockMatch { block, place: Some(place) }, size, size, splits))
+    }
+
+    /// Returns the free block that starts at an address.
+    pub(crate) fn free_block_at(&self, list: u32, addr: u64) -> Option<u32> {
+        let blocks = self.lists[list as usize].free.iter().map(|entry| entry.block);
+        blocks.into_iter().find(|&block| self.blocks.get(block).addr == addr)
+    }
+
+    /// Returns the address of the free block that a request would get.
+    pub(crate) fn would_take(&self, requested: u64, lane: u32) -> Option<u64> {
+        let size = self.rounded(requested);
+        let list = lane * 2 + u32::from(size > MAX_SMALL_BYTES);
+        let expandable = self.conf.expandable && !self.pools[self.pool_of(list)].is_custom;
+        let (_, entry) = self.candidate(list, size, expandable)?;
+        Some(self.blocks.get(entry.block).addr)
+    }
+
+    /// Returns whether a request outside a pool that gets a block of the pool may leave another state than a
+    /// request in the pool that gets the same block.
+    pub(crate) fn may_differ_outside(&self) -> bool {
+        self.conf.expandable || self.environment.collects()
+    }
+
+    /// Marks a pool as one whose free blocks serve requests outside it.
+    pub(crate) fn set_lends(&mut self, pool: u32) {
+        self.pools[pool as usize].lends = true;
+    }
+
+    /// Returns whether the rest of a block becomes a free block.
+    #[inline]
+    fn splits(&self, block: u32, size: u64, expandable: bool) -> bool {
+        let row = self.blocks.get(block);
+        let rest = row.size - size;
+        if self.pools[self.pool_of(row.list)].never_splits {
+            false
+        } else if self.lists[row.list as usize].small || expandable {
+            rest >= MIN_BLOCK_BYTES
+        } else {
+            rest > self.rules.split_above && !self.conf.is_oversize(size)
+        }
     }
 
     /// Frees a block. A deferred free waits for another stream; its token distinguishes it from later frees
@@ -308,7 +389,8 @@ impl<W: Environment> Model<W> {
         self.environment.on_event(ModelEvent { stream, ..event });
     }
 
-    /// Gets memory when no free block fits: new memory, or memory that is released first.
+    /// Gets memory when no free block fits: new memory, that of another pool, or memory that is released
+    /// first. Returns the block, and whether expandable segments served the request.
     #[cold]
     fn get_memory(
         &mut self,
@@ -316,23 +398,26 @@ impl<W: Environment> Model<W> {
         size: u64,
         expandable: bool,
         gated: Option<bool>,
-    ) -> Option<BlockMatch> {
+    ) -> Option<(BlockMatch, bool)> {
         if self.environment.collects() {
             self.collect_garbage();
         }
         if let Some(found) = self.grow(list, size, expandable) {
-            return Some(found);
+            return Some((found, expandable));
+        }
+        if let Some(found) = self.borrow(list, size) {
+            return Some((found, false));
         }
         if self.release_available(list, size)
             && let Some(found) = self.grow(list, size, expandable)
         {
-            return Some(found);
+            return Some((found, expandable));
         }
         if !gated.unwrap_or_else(|| self.is_gated(list)) {
             self.release_all();
             self.counts.retries += 1;
             if let Some(found) = self.grow(list, size, expandable) {
-                return Some(found);
+                return Some((found, expandable));
             }
         }
         let stream = self.lists[list as usize].stream;
@@ -340,13 +425,31 @@ impl<W: Environment> Model<W> {
         None
     }
 
+    /// Finds a free block in a pool with `use_on_oom`, for a request outside all pools.
+    fn borrow(&mut self, list: u32, size: u64) -> Option<BlockMatch> {
+        let LaneMemory { stream, pool, small, .. } = self.lists[list as usize];
+        if self.pools[pool as usize].is_private() {
+            return None;
+        }
+        (0..self.lists.len() as u32).find_map(|other| {
+            let of = &self.lists[other as usize];
+            let is_meant = of.stream == stream && of.small == small && self.pools[of.pool as usize].lends;
+            is_meant.then(|| self.search(other, size, false)).flatten()
+        })
+    }
+
     /// Gets new memory from the driver, and records how much was granted.
     fn grow(&mut self, list: u32, size: u64, expandable: bool) -> Option<BlockMatch> {
         let want = self.segment_size(size);
         let total = self.counts.reserved.saturating_add(want);
-        let found = match self.environment.allows(self.counts.reserved, want) {
-            true => self.ask_driver(list, size, want, expandable),
-            false => None,
+        let found = if self.environment.allows(self.counts.reserved, want) {
+            self.ask_driver(list, size, want, expandable)
+        } else {
+            // If it was the driver that refused, an expandable segment was created for nothing.
+            if self.grows_expandable(list, expandable) && !self.environment.knows_limit() {
+                self.plan_range(list);
+            }
+            None
         };
         match found {
             Some(_) => {
@@ -357,9 +460,14 @@ impl<W: Environment> Model<W> {
         found
     }
 
+    /// Returns whether new memory of a list comes from expandable segments, if the request may use them.
+    fn grows_expandable(&self, list: u32, expandable: bool) -> bool {
+        let is_private = self.pools[self.pool_of(list)].is_private();
+        expandable && (self.rules.expandable_private_pools || !is_private)
+    }
+
     fn ask_driver(&mut self, list: u32, size: u64, want: u64, expandable: bool) -> Option<BlockMatch> {
-        let pool = &self.pools[self.pool_of(list)];
-        if expandable && (self.rules.expandable_private_pools || !pool.is_private()) {
+        if self.grows_expandable(list, expandable) {
             let block = self.grow_expandable(list, size)?;
             let place = self.lists[list as usize].free.find(self.entry(block));
             return Some(BlockMatch { block, place: Some(place) });
@@ -418,15 +526,10 @@ impl<W: Environment> Model<W> {
     }
 
     #[inline]
-    fn hand_out(&mut self, found: BlockMatch, requested: u64, size: u64, expandable: bool) -> u32 {
+    fn hand_out(&mut self, found: BlockMatch, requested: u64, size: u64, splits: bool) -> u32 {
         let row = *self.blocks.get(found.block);
         let list = row.list as usize;
         let rest = row.size - size;
-        let splits = if self.lists[list].small || expandable {
-            rest >= MIN_BLOCK_BYTES
-        } else {
-            rest > self.rules.split_above && !self.conf.is_oversize(size)
-        };
         let block = if splits {
             // The front is a new block; the old one remains as the rest.
             let age = self.age(Some(row.age));

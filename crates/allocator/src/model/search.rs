@@ -32,7 +32,12 @@ impl<W: Environment> Model<W> {
     /// Returns the free block that a request gets: the smallest that is large enough, with PyTorch's
     /// exceptions.
     #[inline]
-    fn candidate(&self, list: u32, size: u64, expandable: bool) -> Option<(FreeListPosition, FreeBlock)> {
+    pub(super) fn candidate(
+        &self,
+        list: u32,
+        size: u64,
+        expandable: bool,
+    ) -> Option<(FreeListPosition, FreeBlock)> {
         let free = &self.lists[list as usize].free;
         let mut place = free.first_from(size);
         let mut entry = *free.get(place)?;

@@ -29,7 +29,7 @@ fn survives(events: &[String], segments: &[String]) {
             let recorded = RecordedRun::new(&snapshot, &history, given);
             for conf in candidate_settings(release, true) {
                 let conf_text = conf;
-                let conf = Conf::parse(conf, release).expect("taken").conf;
+                let conf = Conf::parse(conf, release).expect("taken").conf.into();
                 let what =
                     WhatIf { conf, total: Some(1 << 30), available: Some(900 << 20), limit: Some(800 << 20) };
                 let outcome = recorded.simulate(&what);

@@ -20,7 +20,7 @@ fn recording(program: &str) -> PathBuf {
 }
 
 fn what(recorded: &RecordedRun<'_>, conf: &str) -> WhatIf {
-    let conf = Conf::parse(conf, recorded.release).expect("taken").conf;
+    let conf = Conf::parse(conf, recorded.release).expect("taken").conf.into();
     WhatIf { conf, total: None, available: None, limit: None }
 }
 
@@ -130,7 +130,7 @@ fn memory_limits_act_as_in_the_real_runs() {
         for case in cases.as_array().expect("a list") {
             let text = case["conf"].as_str().expect("settings");
             let limit = case["limit"].as_u64();
-            let conf = Conf::parse(text, recorded.release).expect("taken").conf;
+            let conf = Conf::parse(text, recorded.release).expect("taken").conf.into();
             let what = WhatIf { conf, total: Some(total), available: Some(total), limit };
             let outcome = recorded.simulate(&what);
             // cuDNN catches the failure of a workspace and continues with less; the request failed

@@ -1,7 +1,8 @@
 //! From a recorder's counts of allocations to positions in the history.
 
 use crate::trace::order::Order;
-use recording::{Recording, StepMark};
+use recording::{Recording, SettingsMark, StepMark};
+use snapshot::Snapshot;
 use std::ops::RangeInclusive;
 
 /// Positions in the history by a recorder's counts. Counting goes back from the end, since a history may have
@@ -77,10 +78,41 @@ impl Counted {
         })
     }
 
+    /// Where a moment is: between the allocations that its count names, by the clock.
+    pub(crate) fn position(&self, count: u64, by_clock: usize) -> Option<usize> {
+        self.at(count).map(|range| by_clock.clamp(*range.start(), *range.end()))
+    }
+
     /// Positions at which exactly `count` allocations had been made; `None` before the history.
     pub(crate) fn at(&self, count: u64) -> Option<RangeInclusive<usize>> {
         let made = self.place(count)?;
         let from = made.checked_sub(1).map_or(0, |last| self.alloc_events[last] + 1);
         Some(from..=self.alloc_events.get(made).copied().unwrap_or(self.len))
     }
+}
+
+/// Returns how many events of a device precede each change of the allocator settings; 0 if it precedes the
+/// history.
+pub fn events_before_changes(
+    snapshot: &Snapshot,
+    recording: &Recording,
+    device: u32,
+    changes: &[SettingsMark],
+) -> Vec<usize> {
+    let order = Order::new(snapshot, device);
+    let counted = Counted::new(&order, recording);
+    let reliable = counted.as_ref().map_or(0, |counted| {
+        counted.reliable(changes.iter().map(|change| change.allocations.of(device).unwrap_or(0)))
+    });
+    let place = |(index, change): (usize, &SettingsMark)| {
+        let by_clock = order.position_at(change.time_us);
+        match &counted {
+            // A device without a count had allocated nothing.
+            Some(counted) if index + reliable >= changes.len() => {
+                counted.position(change.allocations.of(device).unwrap_or(0), by_clock).unwrap_or(0)
+            }
+            _ => by_clock,
+        }
+    };
+    changes.iter().enumerate().map(place).collect()
 }

@@ -288,9 +288,7 @@ fn marked(order: &Order<'_>, recording: &Recording) -> Vec<usize> {
             .filter_map(|(mark, count)| match count {
                 // Between two allocations there may be frees: the clock shows which of them belong to the
                 // step.
-                MarkCount::Reliable(count) => {
-                    counted.at(count).map(|range| by_clock(mark).clamp(*range.start(), *range.end()))
-                }
+                MarkCount::Reliable(count) => counted.position(count, by_clock(mark)),
                 MarkCount::BeforeReset | MarkCount::NotCounted => Some(by_clock(mark)),
             })
             .collect(),

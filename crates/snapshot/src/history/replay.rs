@@ -24,6 +24,9 @@ pub(super) fn replay(snapshot: &Snapshot, device: u32, start: StartState) -> His
             replay.samples.push(replay.allocated());
             replay.next_sample += replay.samples_every;
         }
+        if replay.next_settings == Some(index) {
+            (replay.settings, replay.next_settings) = snapshot.settings_at(device, index);
+        }
         let subject = replay.event(index as u32, &event);
         replay.subjects.push(subject);
     }
@@ -60,7 +63,10 @@ type ByEvent<T> = HashMap<u32, T, FxBuildHasher>;
 pub(super) struct Replay<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) device: u32,
+    /// Settings at the current event.
     pub(super) settings: &'a Settings,
+    /// Event at which they are replaced.
+    pub(super) next_settings: Option<usize>,
     pub(super) pieces: Pieces,
     /// Pools of the final segments that the trace allocated, by the event that did.
     pub(super) final_pools: ByEvent<PoolId>,
@@ -94,10 +100,12 @@ impl<'a> Replay<'a> {
             .segments_of(device)
             .filter_map(|segment| Some((*start.made.get(&segment.addr)? as u32, segment.pool)))
             .collect();
+        let (settings, next_settings) = snapshot.settings_at(device, 0);
         let mut replay = Replay {
             snapshot,
             device,
-            settings: &snapshot.settings,
+            settings,
+            next_settings,
             pieces: Pieces::default(),
             final_pools,
             arenas: HashMap::default(),
@@ -313,12 +321,16 @@ impl<'a> Replay<'a> {
             _ => self.make_room(index, event),
         };
         let allocation = self.allocations.len() as u32;
-        let rounded = self.snapshot.round(event.size.0);
+        let rounded = self.snapshot.round(event.size.0, self.settings);
         let (size, region, small) = match place {
             Some(place) => {
                 let piece = *self.pieces.get(place);
                 let of = self.regions[piece.region as usize];
-                let size = self.block_size(piece.size, rounded, &of);
+                let mut size = self.block_size(piece.size, rounded, &of);
+                if size > event.size.0 && self.is_followed_at(index, event.addr.saturating_add(event.size.0))
+                {
+                    size = event.size.0;
+                }
                 self.pieces.take(place, size, allocation);
                 if !of.expandable {
                     let whole = piece.size == of.size.0;
@@ -352,6 +364,15 @@ impl<'a> Replay<'a> {
         self.count_alloc(small, size, event.size.0);
         self.note_allocated(index as usize + 1);
         allocation
+    }
+
+    /// Returns whether the next event allocates at `addr`. Blocks of a CUDA graph pool that returns to a
+    /// checkpoint follow each other, whatever the settings are by then.
+    #[inline]
+    fn is_followed_at(&self, index: u32, addr: u64) -> bool {
+        let rows = self.snapshot.rows(self.device);
+        let next = rows.start + index as usize + 1;
+        next < rows.end && self.snapshot.events.actions(next..next + 1).next() == Some((Action::Alloc, addr))
     }
 
     /// Returns how much of a free piece a request takes: all of it, unless the remainder is large enough

@@ -5,7 +5,6 @@
 //! traced backwards from the final ones.
 
 use super::SegmentAtStart;
-use crate::settings::Settings;
 use crate::snapshot::Snapshot;
 use crate::stacks::StackId;
 use crate::tables::{Action, BlockState};
@@ -241,14 +240,14 @@ fn lost_sizes(
     start: &mut StartState,
     freed: &HashMap<u64, usize, FxBuildHasher>,
 ) {
-    let settings: &Settings = &snapshot.settings;
+    let (settings, _) = snapshot.settings_at(device, 0);
     let mut unsure = Vec::new();
     for place in 0..start.blocks.len() {
         let block = start.blocks[place];
         if block.size != 0 {
             continue;
         }
-        let rounded = snapshot.round(block.requested);
+        let rounded = snapshot.round(block.requested, settings);
         let Some(index) = block.segment else {
             start.blocks[place].size = rounded;
             continue;

@@ -199,7 +199,7 @@ fn a_recording_of_cpu_memory_has_its_device_kind() {
     {
         let snapshot = read(name, bytes);
         assert_eq!(snapshot.kind, DeviceKind::Cpu, "{name}");
-        assert_eq!(snapshot.round(3), 3, "{name}: sizes are not rounded");
+        assert_eq!(snapshot.round(3, &snapshot.settings), 3, "{name}: sizes are not rounded");
         assert!(snapshot.caveats.is_empty(), "{name}: {:?}", snapshot.caveats);
         let mut written = Vec::new();
         snapshot::write(&snapshot, &mut written).expect("a vector takes everything");

@@ -45,7 +45,7 @@ fn replayed(snapshot: &Snapshot, device: u32) -> Snapshot {
         .collect();
     // The order of segments does not matter.
     segments.reverse();
-    snapshot.replayed(device, events, segments, snapshot.settings.clone())
+    snapshot.replayed(device, events, segments, snapshot.settings.clone(), Vec::new())
 }
 
 fn a_few_of_everything() -> Vec<PathBuf> {
@@ -181,7 +181,7 @@ fn a_replayed_run_has_its_own_settings() {
         row: 3,
         stream: 5,
     }];
-    let replayed = recorded.replayed(0, events, Vec::new(), settings.clone());
+    let replayed = recorded.replayed(0, events, Vec::new(), settings.clone(), Vec::new());
     for replayed in [read_again(&replayed), replayed] {
         let found = &replayed.settings;
         assert_eq!(found.pairs.len(), recorded.settings.pairs.len());
