@@ -2,7 +2,7 @@
 
 use crate::bytes::Bytes;
 use crate::settings::Settings;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{PinnedTables, Snapshot};
 use crate::tables::{Action, Block, Context, EventRow, Segment, Trace};
 use crate::text::{StrId, Strings};
 
@@ -75,6 +75,7 @@ impl Snapshot {
             annotations: self.annotations.clone(),
             settings,
             kind: self.kind,
+            pinned: PinnedTables::default(),
             torch: self.torch,
             caveats: self.caveats.clone(),
         }
