@@ -2,6 +2,7 @@
 
 use crate::amounts::{BytesByCategory, by_category};
 use crate::findings::ReportedFinding;
+use crate::host::HostReport;
 use crate::live::LiveReport;
 use crate::sites::ChangeReport;
 use analysis::{Device, DeviceSummary, Diagnosis, Key, LabelledTensors, Moment, RunModel};
@@ -10,7 +11,7 @@ use recording::{DumpReason, Label, RunInfo};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use snapshot::{Counters, Metric, PoolClass};
+use snapshot::{Counters, DeviceKind, Metric, PoolClass};
 use source::linted::LintCache;
 use std::collections::BTreeMap;
 
@@ -73,6 +74,9 @@ struct InputReport {
     settings: SettingsReport,
     /// One entry per device.
     devices: Vec<DeviceReport>,
+    /// Memory of the process and its workers on the host, where a recorder noted it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<HostReport>,
 }
 
 /// How a recorded run went.
@@ -127,7 +131,7 @@ struct SettingsReport {
 struct DeviceReport {
     /// Device ordinal.
     device: u32,
-    /// `gpu` or `cpu`.
+    /// `gpu`, `cpu` or `pinned`: host memory that PyTorch has pinned (torch 2.14 and later).
     kind: &'static str,
     /// The card's name, where a recorder noted it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -290,6 +294,7 @@ impl ReportDocument {
             torch: snapshot.torch.to_string(),
             settings: SettingsReport { recorded: settings.recorded, conf: settings.conf.clone(), values },
             devices: answers.iter().map(|answer| report(answer, options)).collect(),
+            host: input.recording.host.as_ref().map(|host| HostReport::new(host, snapshot)),
         });
     }
 
@@ -313,7 +318,11 @@ fn report(answer: &Diagnosis<'_>, options: &ReportOptions) -> DeviceReport {
     let mut linted = LintCache::default();
     DeviceReport {
         device: history.device,
-        kind: if device.is_cpu() { "cpu" } else { "gpu" },
+        kind: match device.snapshot.kind {
+            DeviceKind::Gpu => "gpu",
+            DeviceKind::Cpu => "cpu",
+            DeviceKind::Pinned => "pinned",
+        },
         name: device
             .recording
             .gpu(history.device)

@@ -20,8 +20,10 @@
 
 mod error;
 mod heap;
+mod host;
 mod job_place;
 mod labels;
+mod lines;
 mod observed;
 mod ranks;
 mod run;
@@ -29,6 +31,10 @@ mod steps;
 
 pub use crate::heap::HeapDump;
 pub use error::FileError;
+pub use host::{
+    ControlGroup, HostLine, HostMemory, HostSample, MachineMemory, PinnedBlocks, PinnedMemory, SharedMemory,
+    WorkerSample,
+};
 pub use job_place::{JobPlace, MeshCoordinate};
 pub use labels::{Label, LabelMark, LabeledTensor, Labels, Placed};
 pub use observed::{ModelName, ObservedBlock, ObservedLine, ObservedLines, ObservedProgram};
@@ -68,6 +74,8 @@ pub struct Recording {
     /// References that kept tensors alive. The dump at the end comes first, then the one written while memory
     /// grew.
     pub heaps: Vec<Arc<HeapDump>>,
+    /// Host memory over time.
+    pub host: Option<HostMemory>,
 }
 
 impl Recording {
@@ -82,6 +90,7 @@ impl Recording {
         gpus: Vec::new(),
         non_pytorch: Vec::new(),
         heaps: Vec::new(),
+        host: None,
     };
 
     /// Returns the driver's description of a device.

@@ -1,6 +1,8 @@
 //! The files of one rank: their names, and reading all of them.
 
-use crate::{FileError, HeapDump, NonPytorchMemory, Recording, RunInfo, StepLine, StepMark, labels, run};
+use crate::{
+    FileError, HeapDump, HostMemory, NonPytorchMemory, Recording, RunInfo, StepLine, StepMark, labels, run,
+};
 use snapshot::Bytes;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,8 +10,18 @@ use std::sync::Arc;
 /// Largest file that is read, in bytes: a year of steps takes less.
 const MAX_FILE_BYTES: u64 = 1 << 30;
 /// Suffixes of the files of a rank.
-const RANK_FILE_SUFFIXES: [&str; 9] =
-    ["json", "pickle", "steps.jsonl", "labels", "heap", "oom.heap", "growing.heap", "ask", SUMMARY_SUFFIX];
+const RANK_FILE_SUFFIXES: [&str; 10] = [
+    "json",
+    "pickle",
+    "steps.jsonl",
+    "host.jsonl",
+    "labels",
+    "heap",
+    "oom.heap",
+    "growing.heap",
+    "ask",
+    SUMMARY_SUFFIX,
+];
 /// Suffix of the summary of a rank, which `oomph fleet` reads in place of the snapshot.
 pub const SUMMARY_SUFFIX: &str = "summary.arrow";
 /// Suffixes of compressed snapshots.
@@ -72,6 +84,8 @@ pub enum SidecarPart {
     Meta,
     /// `rankN.heap`, `rankN.oom.heap` or `rankN.growing.heap`
     Heap,
+    /// `rankN.host.jsonl`
+    Host,
 }
 
 impl SidecarPart {
@@ -81,6 +95,7 @@ impl SidecarPart {
             SidecarPart::Steps => Some("steps are inferred"),
             SidecarPart::Labels => Some("what each block is for is inferred"),
             SidecarPart::Heap => Some("the holders of memory are unknown"),
+            SidecarPart::Host => Some("host memory is unknown"),
             SidecarPart::Run | SidecarPart::Meta => None,
         }
     }
@@ -105,6 +120,8 @@ impl Sidecars {
             sidecars.read_labels(&stem, &mut read);
             sidecars.read_run(&stem, &mut read);
             sidecars.read_heaps(&stem, &mut read);
+            let host = stem.with_suffix("host.jsonl");
+            sidecars.recording.host = sidecars.parse(host, SidecarPart::Host, &mut read, HostMemory::parse);
         }
         sidecars
     }
@@ -112,7 +129,7 @@ impl Sidecars {
     /// Returns the sidecar files of a snapshot that exist.
     pub fn files(snapshot: &Path) -> Vec<PathBuf> {
         let Some(stem) = Stem::of(snapshot) else { return Vec::new() };
-        let own = ["json", "steps.jsonl", "labels", "heap", "oom.heap", "growing.heap"]
+        let own = ["json", "steps.jsonl", "host.jsonl", "labels", "heap", "oom.heap", "growing.heap"]
             .map(|suffix| stem.with_suffix(suffix));
         let all = own.into_iter().chain([stem.folder().join(META_FILE)]);
         all.filter(|path| path.is_file()).collect()

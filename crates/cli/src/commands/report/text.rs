@@ -1,6 +1,6 @@
 //! `oomph report` as text.
 
-use super::{findings_text, live_text};
+use super::{findings_text, host_text, live_text};
 use crate::args::{By, ReportArgs};
 use crate::terminal::{Style, Terminal};
 use crate::words::{paragraph, signed};
@@ -37,6 +37,9 @@ pub(crate) fn print(
             findings_text::nothing_else(model, findings, terminal)?;
         }
         notes(model.device, terminal)?;
+    }
+    if let Some(host) = &input.recording.host {
+        host_text::print(host, terminal)?;
     }
     next(input, answers, args, terminal)
 }
