@@ -51,6 +51,10 @@ impl<'a> Diagnosis<'a> {
 
 /// The findings of a run, most important first.
 pub fn findings(model: &RunModel<'_>) -> Vec<Finding> {
+    // Steps of the program cannot be seen in its pinned memory, which threads of data loaders request.
+    if model.device.is_pinned() {
+        return Vec::new();
+    }
     let mut leaks = leak::measure(model);
     let mut rising = rising_peak::measure(model, &leaks.retained);
     if rising.as_ref().is_some_and(|rising| leaks.drop_growing_work(rising)) {

@@ -96,6 +96,11 @@ impl Device<'_> {
         self.snapshot.kind != DeviceKind::Gpu
     }
 
+    /// Whether this is pinned memory of the host.
+    pub fn is_pinned(&self) -> bool {
+        self.snapshot.kind == DeviceKind::Pinned
+    }
+
     /// Name in reports: `GPU 0`, `CPU`, `host (pinned)`.
     pub fn name(&self) -> String {
         match self.snapshot.kind {

@@ -33,7 +33,7 @@ pub(crate) fn print(
         header(input, model, terminal)?;
         findings_text::print(model, findings, terminal)?;
         what_fills(model, args, terminal)?;
-        if !model.device.history.is_empty() {
+        if !model.device.history.is_empty() && !model.device.is_pinned() {
             findings_text::nothing_else(model, findings, terminal)?;
         }
         notes(model.device, terminal)?;
@@ -51,7 +51,9 @@ pub(crate) fn what_fills(
     terminal: &mut Terminal,
 ) -> anyhow::Result<()> {
     totals(model, terminal)?;
-    categories(model, terminal)?;
+    if !model.device.is_pinned() {
+        categories(model, terminal)?;
+    }
     live_text::print(model, args, terminal)
 }
 
