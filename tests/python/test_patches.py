@@ -68,7 +68,8 @@ MADE_BY_CUDA = {"torch.cuda:_get_device_properties"}
 TAKEN_BEFORE = {"torch.fx._symbolic_trace:_orig_module_call"}
 """PyTorch's own `Module.__call__`, which `pickle` cannot find any more."""
 ADDED = "torch.storage.UntypedStorage.resize_"
-"""PyTorch's is inherited from a class of C++, where nothing can be replaced."""
+PINNED = "torch.Tensor.pin_memory"
+"""PyTorch's are inherited from classes of C++, where nothing can be replaced."""
 
 
 @pytest.fixture(scope="module")
@@ -92,8 +93,10 @@ def test_functions_in_the_place_of_others_look_like_them(run, predict, bare, dev
     )
     assert recorded.done.returncode == 0, recorded.done.stderr
     seen = json.loads((predict.folder / "seen.json").read_text())
-    expected = TAKEN_BEFORE | (MADE_BY_CUDA if device == "cuda" else {ADDED})
+    expected = TAKEN_BEFORE | (MADE_BY_CUDA | {PINNED} if device == "cuda" else {ADDED})
     different = {name: (bare.get(name), seen.get(name)) for name in bare.keys() | seen.keys() if bare.get(name) != seen.get(name)}
     assert different.keys() == expected, {name: different.get(name) for name in different.keys() ^ expected}
     if device == "cpu":
         assert seen[ADDED] == bare["torch._C.StorageBase.resize_"]
+    else:
+        assert seen[PINNED] == bare["torch._C.TensorBase.pin_memory"]

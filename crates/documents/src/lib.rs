@@ -34,6 +34,7 @@ mod findings;
 mod fit;
 mod fleet;
 mod holders;
+mod host;
 mod ledger;
 mod lint;
 mod live;

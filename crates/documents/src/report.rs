@@ -2,6 +2,7 @@
 
 use crate::amounts::{BytesByCategory, by_category};
 use crate::findings::ReportedFinding;
+use crate::host::HostReport;
 use crate::ledger::LedgerReport;
 use crate::live::LiveReport;
 use crate::sites::ChangeReport;
@@ -11,7 +12,7 @@ use recording::{DumpReason, Label, RunInfo};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use snapshot::{Counters, Metric, PoolClass};
+use snapshot::{Counters, DeviceKind, Metric, PoolClass};
 use source::linted::LintCache;
 use std::collections::BTreeMap;
 
@@ -74,6 +75,9 @@ struct InputReport {
     settings: SettingsReport,
     /// One entry per device.
     devices: Vec<DeviceReport>,
+    /// Memory of the process and its workers on the host, where a recorder noted it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<HostReport>,
 }
 
 /// How a recorded run went.
@@ -128,7 +132,7 @@ struct SettingsReport {
 struct DeviceReport {
     /// Device ordinal.
     device: u32,
-    /// `gpu` or `cpu`.
+    /// `gpu`, `cpu` or `pinned`: host memory that PyTorch has pinned (torch 2.14 and later).
     kind: &'static str,
     /// The card's name, where a recorder noted it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -294,6 +298,7 @@ impl ReportDocument {
             torch: snapshot.torch.to_string(),
             settings: SettingsReport { recorded: settings.recorded, conf: settings.conf.clone(), values },
             devices: answers.iter().map(|answer| report(answer, options)).collect(),
+            host: input.recording.host.as_ref().map(|host| HostReport::new(host, snapshot)),
         });
     }
 
@@ -317,7 +322,11 @@ fn report(answer: &Diagnosis<'_>, options: &ReportOptions) -> DeviceReport {
     let mut linted = LintCache::default();
     DeviceReport {
         device: history.device,
-        kind: if device.is_cpu() { "cpu" } else { "gpu" },
+        kind: match device.snapshot.kind {
+            DeviceKind::Gpu => "gpu",
+            DeviceKind::Cpu => "cpu",
+            DeviceKind::Pinned => "pinned",
+        },
         name: device
             .recording
             .gpu(history.device)

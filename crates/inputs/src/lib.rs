@@ -240,7 +240,10 @@ fn joined(
     progress: &ProgressReporter,
 ) -> Input {
     sidecars.unreadable.iter().for_each(|file| (progress.say)(&unreadable(file)));
-    let Sidecars { recording, run, .. } = sidecars;
+    let Sidecars { mut recording, run, .. } = sidecars;
+    if let Some(host) = &mut recording.host {
+        host.join(&mut snapshot);
+    }
     analysis::fill_in_repeated_steps(&mut snapshot, &recording);
     earlier_settings::fill_in(&mut snapshot, &recording);
     Input { name, is_file, snapshot, recording, run }

@@ -23,6 +23,9 @@ pub enum FileError {
     /// A line of the step marks cannot be parsed.
     #[error("expected step marks, one object per line")]
     BadStepMarks,
+    /// A line about host memory cannot be parsed.
+    #[error("expected samples of host memory, one object per line")]
+    BadHostMemory,
     /// A JSON file that has one of our names but was written by another tool.
     #[error("not written by oomph's recorder")]
     Foreign,

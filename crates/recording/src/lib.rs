@@ -20,9 +20,11 @@
 
 mod error;
 mod heap;
+mod host;
 mod job_place;
 mod labels;
 mod ledger;
+mod lines;
 mod observed;
 mod ranks;
 mod run;
@@ -31,6 +33,10 @@ mod steps;
 
 pub use crate::heap::HeapDump;
 pub use error::FileError;
+pub use host::{
+    ControlGroup, HostLine, HostMemory, HostSample, MachineMemory, PinnedBlocks, PinnedMemory, SharedMemory,
+    WorkerSample,
+};
 pub use job_place::{JobPlace, MeshCoordinate};
 pub use labels::{Label, LabelMark, LabeledTensor, Labels, Placed};
 pub use ledger::{
@@ -79,6 +85,8 @@ pub struct Recording {
     /// References that kept tensors alive. The dump at the end comes first, then the one written while memory
     /// grew.
     pub heaps: Vec<Arc<HeapDump>>,
+    /// Host memory over time.
+    pub host: Option<HostMemory>,
 }
 
 impl Recording {
@@ -95,6 +103,7 @@ impl Recording {
         non_pytorch: Vec::new(),
         ledger: None,
         heaps: Vec::new(),
+        host: None,
     };
 
     /// Returns the driver's description of a device.

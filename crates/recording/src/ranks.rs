@@ -1,7 +1,8 @@
 //! The files of one rank: their names, and reading all of them.
 
 use crate::{
-    FileError, HeapDump, LedgerFile, NonPytorchMemory, Recording, RunInfo, StepLine, StepMark, labels, run,
+    FileError, HeapDump, HostMemory, LedgerFile, NonPytorchMemory, Recording, RunInfo, StepLine, StepMark,
+    labels, run,
 };
 use snapshot::Bytes;
 use std::path::{Path, PathBuf};
@@ -10,10 +11,11 @@ use std::sync::Arc;
 /// Largest file that is read, in bytes: a year of steps takes less.
 const MAX_FILE_BYTES: u64 = 1 << 30;
 /// Suffixes of the files of a rank.
-const RANK_FILE_SUFFIXES: [&str; 10] = [
+const RANK_FILE_SUFFIXES: [&str; 11] = [
     "json",
     "pickle",
     "steps.jsonl",
+    "host.jsonl",
     "labels",
     "ledger",
     "heap",
@@ -86,6 +88,8 @@ pub enum SidecarPart {
     Meta,
     /// `rankN.heap`, `rankN.oom.heap` or `rankN.growing.heap`
     Heap,
+    /// `rankN.host.jsonl`
+    Host,
 }
 
 impl SidecarPart {
@@ -96,6 +100,7 @@ impl SidecarPart {
             SidecarPart::Labels => Some("what each block is for is inferred"),
             SidecarPart::Heap => Some("the holders of memory are unknown"),
             SidecarPart::Ledger => Some("non-PyTorch memory is not split by owner"),
+            SidecarPart::Host => Some("host memory is unknown"),
             SidecarPart::Run | SidecarPart::Meta => None,
         }
     }
@@ -121,6 +126,8 @@ impl Sidecars {
             sidecars.read_ledger(&stem, &mut read);
             sidecars.read_run(&stem, &mut read);
             sidecars.read_heaps(&stem, &mut read);
+            let host = stem.with_suffix("host.jsonl");
+            sidecars.recording.host = sidecars.parse(host, SidecarPart::Host, &mut read, HostMemory::parse);
         }
         sidecars
     }
@@ -128,7 +135,8 @@ impl Sidecars {
     /// Returns the sidecar files of a snapshot that exist.
     pub fn files(snapshot: &Path) -> Vec<PathBuf> {
         let Some(stem) = Stem::of(snapshot) else { return Vec::new() };
-        let own = ["json", "steps.jsonl", "labels", "ledger", "heap", "oom.heap", "growing.heap"]
+        let own =
+            ["json", "steps.jsonl", "host.jsonl", "labels", "ledger", "heap", "oom.heap", "growing.heap"]
             .map(|suffix| stem.with_suffix(suffix));
         let all = own.into_iter().chain([stem.folder().join(META_FILE)]);
         all.filter(|path| path.is_file()).collect()

@@ -1,5 +1,6 @@
 //! `rankN.steps.jsonl`: the counters at the end of each step, one JSON object per line.
 
+use crate::lines::json_lines;
 use crate::{AllocationCounts, FileError};
 use serde::Deserialize;
 use snapshot::Bytes;
@@ -53,14 +54,7 @@ impl StepLine {
 
     /// Parses a whole file. A killed program may have left half of the last line, which is dropped.
     pub fn parse_all(bytes: &[u8]) -> Result<Vec<StepLine>, FileError> {
-        let text = std::str::from_utf8(bytes).map_err(|_| FileError::BadStepMarks)?;
-        let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-        let Some((last, whole)) = lines.split_last() else { return Ok(Vec::new()) };
-        let last = StepLine::parse(last);
-        let is_cut = last.is_err() && !text.ends_with('\n');
-        let whole = whole.iter().map(|line| StepLine::parse(line));
-        let all: Result<Vec<StepLine>, FileError> = whole.chain((!is_cut).then_some(last)).collect();
-        all.map_err(|_| FileError::BadStepMarks)
+        json_lines(bytes).ok_or(FileError::BadStepMarks)
     }
 }
 

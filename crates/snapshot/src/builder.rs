@@ -2,7 +2,7 @@
 
 use crate::bytes::Bytes;
 use crate::settings::{Settings, Shape};
-use crate::snapshot::{DeviceKind, Snapshot};
+use crate::snapshot::{DeviceKind, PinnedTables, Snapshot};
 use crate::stacks::{Frame, FrameId, StackId, Stacks};
 use crate::tables::{
     Annotation, Block, BlockState, Context, EventColumns, EventRow, Events, PoolId, Segment, Trace,
@@ -111,7 +111,7 @@ pub(crate) struct Builder {
     unknown_keys: BTreeMap<(TableKind, StrId), u64>,
     missing: BTreeMap<(TableKind, &'static str), u64>,
     odd_values: BTreeMap<(TableKind, StrId), u64>,
-    host_entries: u64,
+    pub(crate) pinned: PinnedTables,
 }
 
 /// Estimated memory per noted key, in bytes: one entry of a half-filled tree.
@@ -133,7 +133,7 @@ impl Builder {
             unknown_keys: BTreeMap::new(),
             missing: BTreeMap::new(),
             odd_values: BTreeMap::new(),
-            host_entries: 0,
+            pinned: PinnedTables::default(),
         }
     }
 
@@ -145,11 +145,6 @@ impl Builder {
     /// Counts a known key whose value has an unexpected type.
     pub(crate) fn odd_value(&mut self, table: TableKind, key: StrId) {
         *self.odd_values.entry((table, key)).or_default() += 1;
-    }
-
-    pub(crate) fn host_entries(&mut self, count: u64) {
-        self.shape.host_segments = true;
-        self.host_entries += count;
     }
 
     pub(crate) fn frame(&mut self, frame: Frame) -> FrameId {
@@ -352,12 +347,6 @@ impl Builder {
                 table.plural()
             ));
         }
-        if self.host_entries > 0 {
-            caveats.push(format!(
-                "{} entries about pinned host memory were skipped: they are not device memory",
-                self.host_entries
-            ));
-        }
         Snapshot {
             strings: self.strings,
             stacks: self.stacks,
@@ -370,6 +359,7 @@ impl Builder {
             settings: self.settings,
             earlier_settings: Vec::new(),
             kind: self.kind,
+            pinned: self.pinned,
             caveats,
         }
     }

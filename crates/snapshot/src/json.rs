@@ -187,9 +187,16 @@ visitor!(TopLevel, (), "a snapshot or a list of segments", {
                         reader.builder.kind = DeviceKind::Cpu;
                     }
                 }
-                "host_segments" | "host_traces" => {
-                    let entries = map.next_value_seed(Count(reader))?;
-                    reader.builder.host_entries(entries);
+                "host_segments" => {
+                    let start = reader.builder.segments.len();
+                    map.next_value_seed(Segments(reader))?;
+                    reader.builder.shape.host_segments = true;
+                    reader.builder.pinned.segments = reader.builder.segments.split_off(start);
+                }
+                "host_traces" => {
+                    let start = reader.builder.events.len();
+                    map.next_value_seed(Events(reader))?;
+                    reader.builder.pinned.rows = start..reader.builder.events.len();
                 }
                 _ => {
                     map.next_value::<IgnoredAny>()?;
@@ -463,17 +470,6 @@ visitor!(AnnotationRow, (), "an annotation", {
         }
         reader.builder.annotations.push(annotation);
         reader.check_budget()
-    }
-});
-
-visitor!(Count, u64, "a list", {
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<u64, A::Error> {
-        let mut count = 0;
-        while list.next_element::<IgnoredAny>()?.is_some() {
-            count += 1;
-            self.0.check_budget()?;
-        }
-        Ok(count)
     }
 });
 

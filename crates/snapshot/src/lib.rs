@@ -55,7 +55,7 @@ pub use input::{open, open_file, read, read_sized};
 pub use rename::Renamer;
 pub use replayed::ReplayedEvent;
 pub use settings::{EarlierSettings, Settings, TorchRange, rounded};
-pub use snapshot::{DeviceKind, Snapshot};
+pub use snapshot::{DeviceKind, PinnedTables, Snapshot};
 pub use stacks::{Frame, FrameId, StackId, Stacks};
 pub use tables::{Action, Annotation, Block, BlockState, Context, Event, Events, PoolId, Segment, Trace};
 pub use text::{StrId, Strings};

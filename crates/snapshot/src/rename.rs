@@ -38,7 +38,8 @@ impl Snapshot {
         });
         self.annotations.iter_mut().for_each(|annotation| annotation.name = text(annotation.name));
         self.blocks.iter_mut().for_each(|block| block.extra = StrId::EMPTY);
-        self.segments.iter_mut().for_each(|segment| segment.extra = StrId::EMPTY);
+        let segments = self.segments.iter_mut().chain(&mut self.pinned.segments);
+        segments.for_each(|segment| segment.extra = StrId::EMPTY);
         self.caveats.clear();
     }
 
@@ -47,5 +48,7 @@ impl Snapshot {
         for trace in &mut self.traces {
             trace.rows.start = trace.rows.start.max(trace.rows.end.saturating_sub(count));
         }
+        let pinned = &mut self.pinned.rows;
+        pinned.start = pinned.start.max(pinned.end.saturating_sub(count));
     }
 }

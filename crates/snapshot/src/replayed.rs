@@ -2,7 +2,7 @@
 
 use crate::bytes::Bytes;
 use crate::settings::{EarlierSettings, Settings};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{PinnedTables, Snapshot};
 use crate::tables::{Action, Block, Context, EventRow, Segment, Trace};
 use crate::text::{StrId, Strings};
 
@@ -77,6 +77,7 @@ impl Snapshot {
             settings,
             earlier_settings,
             kind: self.kind,
+            pinned: PinnedTables::default(),
             torch: self.torch,
             caveats: self.caveats.clone(),
         }

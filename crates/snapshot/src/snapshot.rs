@@ -1,9 +1,11 @@
 //! Snapshot in memory.
 
+use crate::replayed::ReplayedEvent;
 use crate::settings::{EarlierSettings, Settings, TorchRange};
-use crate::stacks::Stacks;
-use crate::tables::{Annotation, Block, Events, Segment, Trace};
-use crate::text::Strings;
+use crate::stacks::{Frame, FrameId, Stacks};
+use crate::tables::{Annotation, Block, Event, Events, Segment, Trace};
+use crate::text::{StrId, Strings};
+use std::ops::Range;
 
 /// Kind of device that a snapshot is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -14,6 +16,17 @@ pub enum DeviceKind {
     /// CPU memory, as oomph's recorder writes it: each tensor is a segment of its own, and sizes are not
     /// rounded.
     Cpu,
+    /// Pinned host memory, handed out by PyTorch's host allocator: each block is a segment of its own.
+    Pinned,
+}
+
+/// Pinned host memory in a snapshot of the devices (torch 2.14 and later).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PinnedTables {
+    /// Its rows in [`Snapshot::events`], which belong to no trace.
+    pub rows: Range<usize>,
+    /// Its segments; [`Snapshot::blocks`] has their blocks.
+    pub segments: Vec<Segment>,
 }
 
 /// Content of a snapshot file, as interned columns.
@@ -30,6 +43,8 @@ pub struct Snapshot {
     pub segments: Vec<Segment>,
     /// Blocks of the segments; each segment has a range of rows.
     pub blocks: Vec<Block>,
+    /// Pinned host memory.
+    pub pinned: PinnedTables,
     /// Profiler steps and `record_function` ranges.
     pub annotations: Vec<Annotation>,
     /// Allocator settings at the time of the dump.
@@ -55,6 +70,12 @@ impl Snapshot {
         devices
     }
 
+    /// Returns the frame of a line of code, adding it if no stack has it.
+    pub fn frame_at(&mut self, file: &str, line: u32, function: &str) -> FrameId {
+        let (file, function) = (self.strings.intern(file), self.strings.intern(function));
+        self.stacks.intern_frame(Frame { function, file, line, extra: StrId::EMPTY })
+    }
+
     /// Returns the rows of `device` in [`Snapshot::events`].
     pub fn rows(&self, device: u32) -> std::ops::Range<usize> {
         self.traces.iter().find(|trace| trace.device == device).map_or(0..0, |trace| trace.rows.clone())
@@ -72,7 +93,7 @@ impl Snapshot {
     /// Returns the bytes that this release took for a request of `n` bytes under `settings`, before it
     /// decided whether to split.
     pub fn round(&self, n: u64, settings: &Settings) -> u64 {
-        if self.kind == DeviceKind::Cpu {
+        if self.kind != DeviceKind::Gpu {
             return n;
         }
         let group = n.max(1).ilog2().saturating_sub(20).min(15) as usize;
@@ -81,6 +102,26 @@ impl Snapshot {
             return n;
         }
         settings.round(n)
+    }
+
+    /// Returns pinned host memory as a snapshot of its own, with one device; `None` if there is none.
+    pub fn pinned_snapshot(&self) -> Option<Snapshot> {
+        let PinnedTables { rows, segments } = &self.pinned;
+        if rows.is_empty() && segments.is_empty() {
+            return None;
+        }
+        let events = rows.clone().map(|row| {
+            let Event { action, addr, size, context, .. } = self.events.get(row);
+            ReplayedEvent { action, addr, size, row, stream: self.events.context(context).stream }
+        });
+        let segments = segments
+            .iter()
+            .map(|segment| (segment.clone(), self.blocks[segment.blocks.clone()].to_vec()))
+            .collect();
+        let pinned = self.replayed(0, events, segments, self.settings.clone(), Vec::new());
+        let caveat = "sizes are those of blocks: PyTorch rounds requests for pinned memory up to powers of \
+                      two, and does not record them";
+        Some(Snapshot { kind: DeviceKind::Pinned, caveats: vec![caveat.to_owned()], ..pinned })
     }
 
     /// Iterates over the segments of `device`, by address.

@@ -19,9 +19,9 @@ use std::io::{self, Write};
 /// Writes `snapshot` as the pickle that `torch.cuda.memory._dump_snapshot` of its release
 /// ([`Snapshot::torch`]) writes: keys that the release did not have are left out.
 ///
-/// The output lacks what the tables do not hold: pinned host memory (its lists are empty), past owners of
-/// a block (torch 2.0), and all but the first 4 KiB of keys that this version does not know. Settings are
-/// left out if the recording had none (before torch 2.3). A bare list of segments becomes a dictionary.
+/// The output lacks what the tables do not hold: past owners of a block (torch 2.0), and all but the first
+/// 4 KiB of keys that this version does not know. Settings are left out if the recording had none (before
+/// torch 2.3). A bare list of segments becomes a dictionary.
 pub fn write(snapshot: &Snapshot, out: &mut impl Write) -> io::Result<()> {
     let mut writer = Writer {
         snapshot,
@@ -47,7 +47,7 @@ struct Writer<'a, W> {
 
 impl<W: Write> Writer<'_, W> {
     fn top_level(&mut self) -> io::Result<()> {
-        let Snapshot { segments, annotations, settings, torch, .. } = self.snapshot;
+        let Snapshot { segments, annotations, settings, torch, pinned, .. } = self.snapshot;
         self.pickle.open_dict();
         // torch writes the segments first. Here the events come first, so that their keys are among the
         // first 256 entries of the memo: two bytes instead of five for nine keys of every event.
@@ -65,10 +65,10 @@ impl<W: Write> Writer<'_, W> {
             self.list(annotations, Self::annotation)?;
         }
         if torch.oldest >= 14 {
-            for key in [words::HOST_SEGMENTS, words::HOST_TRACES] {
-                self.key(key);
-                self.pickle.empty_list();
-            }
+            self.key(words::HOST_SEGMENTS);
+            self.list(&pinned.segments, Self::segment)?;
+            self.key(words::HOST_TRACES);
+            self.list(self.snapshot.events.iter(pinned.rows.clone()), Self::event)?;
         }
         if self.snapshot.kind == DeviceKind::Cpu {
             self.key(words::OOMPH);

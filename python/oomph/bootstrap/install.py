@@ -79,6 +79,7 @@ class RecordedProcess:
             has_heap_without_need=not is_prediction,
             has_all_stacks=is_prediction or settings.detail == "full",
             is_live=settings.is_live,
+            has_host_memory=not is_prediction,
         )
         after_step = None if settings.steps == 0 else self._after_step
         self.recorder = Recorder(

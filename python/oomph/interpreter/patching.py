@@ -16,6 +16,8 @@ from collections.abc import Callable
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeVar
 
+from .errors import keep
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -35,6 +37,10 @@ def look_like(function: F, original: Callable[..., Any], *calls: str) -> F:
     for name in ("__module__", "__name__", "__qualname__", "__doc__", "__annotations__"):
         setattr(moved, name, getattr(original, name))
     return moved  # type: ignore[no-any-return]
+
+
+_DOC = property(lambda self: self._original.__doc__)
+_MODULE = property(lambda self: self._original.__module__)
 
 
 class LikeBuiltin:
@@ -64,9 +70,37 @@ class LikeBuiltin:
         return repr(self._original)
 
     # What every class has already, so that `__getattr__` is not asked.
-    __doc__ = property(lambda self: self._original.__doc__)
-    __module__ = property(lambda self: self._original.__module__)
+    __doc__ = _DOC
+    __module__ = _MODULE
     __class__ = property(lambda self: type(self._original))
+
+
+class Noted(LikeBuiltin):
+    """In the place of a method: notes which object it is looked up on, and gives the original. No call goes through us, so
+    nothing of ours is in a traceback."""
+
+    def __init__(self, note: Callable[[Any], None], original: Any) -> None:
+        super().__init__(original, original)
+        self._note = note
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        if instance is None:
+            return self if self._is_function() else self._original
+        try:
+            self._note(instance)
+        except Exception as error:
+            keep(error)
+        return self._original.__get__(instance, owner)
+
+    def __reduce__(self) -> Any:
+        return self._original.__qualname__ if self._is_function() else super().__reduce__()
+
+    def _is_function(self) -> bool:
+        """Whether it is pickled by its name, under which `pickle` has to find the same object."""
+        return type(self._original) is FunctionType
+
+    __doc__ = _DOC
+    __module__ = _MODULE
 
 
 def replace(module: ModuleType, name: str, ours: Any) -> None:

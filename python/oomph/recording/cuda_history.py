@@ -75,6 +75,9 @@ class CudaHistory:
         self._settings_changes: list[tuple[int, dict[int, int], str]] = []
         """When the program has changed the allocator's settings, after how many allocations, and how."""
         self._has_stacks = True
+        # Pinned memory has a history since torch 2.14.
+        has_pinned = "record_pinned_host_memory" in inspect.signature(torch.cuda.memory._record_memory_history).parameters
+        self._with_pinned = {"record_pinned_host_memory": True} if has_pinned else {}
         self._asked: dict[str, Any] | None = None
         """The program's own recording, as it has asked for it."""
         self._devices: list[int] = []
@@ -216,6 +219,7 @@ class CudaHistory:
         bound.apply_defaults()
         asked = self._asked = dict(bound.arguments)
         more = {"enabled": "all", "max_entries": max(self.max_events, asked["max_entries"]), "clear_history": False}
+        more |= self._with_pinned
         if asked["context"] is None:
             more |= {"context": _WITH_STACKS, "stacks": "python"}
         elif asked["context"] == "all" and not self.can_read_stacks_at_frees:
@@ -236,7 +240,8 @@ class CudaHistory:
 
     def _record(self, context: str | None) -> None:
         if self._pytorchs is not None:
-            self._pytorchs.record(enabled="all", context=context, stacks="python", max_entries=self.max_events)
+            options = {"context": context, "stacks": "python", "max_entries": self.max_events}
+            self._pytorchs.record(enabled="all", **options, **self._with_pinned)
 
     @contextmanager
     def _frees_with_stacks(self) -> Iterator[None]:

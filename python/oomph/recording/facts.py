@@ -18,8 +18,6 @@ def meta(kind: str, began_us: int) -> dict[str, Any]:
             properties = torch.cuda.get_device_properties(index)
             card = {"index": index, "name": properties.name, "total": properties.total_memory}
             devices.append({**card, "limit": limit(index)})
-    variables = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
-    settings = next((os.environ[name] for name in variables if name in os.environ), "")
     return {
         "version": 1,
         "torch": torch.__version__,
@@ -28,9 +26,14 @@ def meta(kind: str, began_us: int) -> dict[str, Any]:
         "command": command(),
         "started_us": began_us,
         "world_size": world_size(),
-        "settings": settings,
+        "settings": allocator_settings(),
         "devices": devices,
     }
+
+
+def allocator_settings() -> str:
+    variables = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
+    return next((os.environ[name] for name in variables if name in os.environ), "")
 
 
 def command() -> list[str]:

@@ -22,7 +22,7 @@ _FLUSH_INTERVAL_SECONDS = 0.5
 _BUFFER_BYTES = 1 << 18
 
 _CAREFUL = NO_LINKS | NO_WAITING
-_ENDINGS = ("pickle", "labels", "heap", "oom.heap", "growing.heap", "steps.jsonl", "ledger", "ask")
+_ENDINGS = ("pickle", "labels", "heap", "oom.heap", "growing.heap", "steps.jsonl", "host.jsonl", "ledger", "ask")
 """Of a rank's files, besides its summary (`json`)."""
 
 
@@ -66,6 +66,12 @@ class Files:
 
     def add_earlier_step(self, row: dict[str, Any]) -> None:
         self._steps.append(json.dumps(row, separators=(",", ":")) + "\n")
+
+    def append(self, ending: str, rows: list[dict[str, Any]]) -> None:
+        """Adds lines of JSON to a file that grows while the run goes on."""
+        if rows:
+            with _opened(self.path(ending), os.O_APPEND) as file:
+                file.write("".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows).encode())
 
     def _asked(self) -> str | None:
         """Reason for a dump that another process requests, by leaving a file."""

@@ -30,6 +30,7 @@ from .facts import meta, pinned
 from .files import Files, launched_as, owner
 from .growth import Growth
 from .history import EVENTS_PER_ALLOCATION, History
+from .host_memory import HostMemory
 from .job_place import JobPlace
 from .labels import Labels
 from .ledger import Ledger
@@ -87,6 +88,8 @@ class Options:
     """Whether to record where allocations come from also in steps that repeat the ones before."""
     is_live: bool = True
     """Whether others may watch the run."""
+    has_host_memory: bool = True
+    """Whether to record the memory of the process and its workers on the host."""
 
 
 class _Request:
@@ -152,6 +155,9 @@ class Recorder:
         self._signals = Signals(self._dump_for_signal)
         self.on_leak: list[OnLeak] = []
         """What to do when memory grows, for each owner of this recorder."""
+        self.host_memory = HostMemory(self.files, history.kind) if options.has_host_memory else None
+        self._host_segments: list[dict[str, Any]] = []
+        """Pinned memory in the last snapshot, where PyTorch records it."""
         self._nvml: Nvml | None = None
         self._asked_nvml_at = 0.0
         self._oom: dict[str, Any] | None = None
@@ -188,6 +194,9 @@ class Recorder:
         active = self
         self.steps.install()
         self._undo.append(self.steps.remove)
+        if self.host_memory is not None:
+            self.host_memory.install()
+            self._undo.append(self.host_memory.remove)
         self.history.start(self._begun, self._marked_by_program)
         self._write_at_exit()
         _installed.append(self)
@@ -310,6 +319,8 @@ class Recorder:
             _watch_failures()
             self._part(lambda: self.ledger.sample("start", 0))
         # Not before: its threads would be seen by a program that forks first (Python warns about that).
+        if self.host_memory is not None:
+            self.host_memory.begin()
         self._signals.install()
         self._undo.append(self._signals.remove)
         if self.options.is_live:
@@ -534,6 +545,7 @@ class Recorder:
             self._count_so_far()
             self.files.flush_steps()
             self.files.write_json("json", self._summary(reason, ended))
+            self._part(self._write_host_memory)
             if seconds is not None and self.options.has_heap:
                 self._part(lambda: self._write_last_heap(reason))
             return True
@@ -563,6 +575,7 @@ class Recorder:
                 leave_out_own_frames(snapshot)
             private = private_pools(snapshot)
             self.files.write_pickle("pickle", snapshot)
+            self._host_segments = snapshot.get("host_segments", [])
             del snapshot
         if self.history.kind == "cuda":
             self._part(lambda: self.files.write_json("ledger", self.ledger.as_json(pool_owners(private))))
@@ -587,6 +600,10 @@ class Recorder:
         """While memory grows: when the program is at its end, what its functions held has no name any more."""
         with self._lock, self._growth.looking():
             self._write_heap("growing.heap", "growing")
+
+    def _write_host_memory(self) -> None:
+        if self.host_memory is not None:
+            self.host_memory.write(self._host_segments)
 
     def _write_labels(self) -> None:
         self.files.write_json("labels", {**self.labels.as_json(), "modules": list(self.module_tracker.paths)})

@@ -76,8 +76,9 @@ class Stacks:
 def leave_out_own_frames(snapshot: dict[str, Any]) -> None:
     """Takes our own code out of the recorded stacks: it stands between an operator and the line that calls it."""
     # Millions of entries share a few thousand stacks.
-    stacks = {id(stack): stack for trace in snapshot["device_traces"] for event in trace if (stack := event.get("frames"))}
-    for segment in snapshot["segments"]:
+    traces = [*snapshot["device_traces"], snapshot.get("host_traces", [])]
+    stacks = {id(stack): stack for trace in traces for event in trace if (stack := event.get("frames"))}
+    for segment in (*snapshot["segments"], *snapshot.get("host_segments", [])):
         for entry in (segment, *segment["blocks"]):
             if stack := entry.get("frames"):
                 stacks[id(stack)] = stack

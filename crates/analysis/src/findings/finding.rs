@@ -30,6 +30,14 @@ pub enum FindingKind {
     Workspace,
     /// Memory of other processes on the device.
     NonPytorch,
+    /// Pinned memory that only rounding takes.
+    PinnedWaste,
+    /// Memory of data loader workers that grows while they work.
+    WorkerGrowth,
+    /// Hardly any room in `/dev/shm`.
+    SharedMemoryNearlyFull,
+    /// Hardly any memory left on the host.
+    HostMemoryNearlyFull,
 }
 
 impl FindingKind {
@@ -216,6 +224,34 @@ pub(super) static KINDS: &[FindingRow] = &[
         name: "non_pytorch",
         title: "non-PyTorch memory",
         count_noun: "process",
+        ..DEFAULT
+    },
+    FindingRow {
+        kind: FindingKind::PinnedWaste,
+        name: "pinned_waste",
+        title: "pinned memory waste",
+        needs_cuda: true,
+        ..DEFAULT
+    },
+    FindingRow {
+        kind: FindingKind::WorkerGrowth,
+        name: "worker_growth",
+        title: "worker growth",
+        count_noun: "worker",
+        ..DEFAULT
+    },
+    FindingRow {
+        kind: FindingKind::SharedMemoryNearlyFull,
+        name: "shared_memory_nearly_full",
+        title: "shared memory nearly full",
+        count_noun: "worker",
+        ..DEFAULT
+    },
+    FindingRow {
+        kind: FindingKind::HostMemoryNearlyFull,
+        name: "host_memory_nearly_full",
+        title: "host memory nearly full",
+        count_noun: "worker",
         ..DEFAULT
     },
 ];

@@ -6,6 +6,7 @@ mod evaluation;
 mod failure;
 pub(crate) mod finding;
 pub(crate) mod fragmentation;
+mod host_memory;
 mod knobs;
 mod layout;
 pub(crate) mod leak;
@@ -15,16 +16,20 @@ mod non_pytorch;
 pub(crate) mod not_found;
 mod oom;
 mod pending;
+mod pinned_waste;
 mod private_pool;
 pub(crate) mod retries;
 mod rising_peak;
 pub(crate) mod room;
+mod shared_memory;
 mod spike;
+mod worker_growth;
 mod workspace;
 
 use crate::run::device::Device;
 use crate::run::model::RunModel;
 use finding::{EvidenceValue, Finding, FindingKind};
+use recording::HostMemory;
 use std::cmp::Reverse;
 
 /// One device with its run model and its findings.
@@ -46,6 +51,10 @@ impl<'a> Diagnosis<'a> {
 
 /// The findings of a run, most important first.
 pub fn findings(model: &RunModel<'_>) -> Vec<Finding> {
+    // Steps of the program cannot be seen in its pinned memory, which threads of data loaders request.
+    if model.device.is_pinned() {
+        return Vec::new();
+    }
     let mut leaks = leak::measure(model);
     let mut rising = rising_peak::measure(model, &leaks.retained);
     if rising.as_ref().is_some_and(|rising| leaks.drop_growing_work(rising)) {
@@ -65,6 +74,12 @@ pub fn findings(model: &RunModel<'_>) -> Vec<Finding> {
         findings.extend(private_pool::measure(model).as_ref().map(private_pool::describe));
         findings.extend(workspace::measure(model).as_ref().map(workspace::describe));
     }
+    if let Some(host) = host_of(model) {
+        findings.extend(pinned_waste::measure(model, host).as_ref().map(pinned_waste::describe));
+        findings.extend(worker_growth::measure(model, host).as_ref().map(worker_growth::describe));
+        findings.extend(shared_memory::measure(model, host).as_ref().map(shared_memory::describe));
+        findings.extend(host_memory::measure(host).as_ref().map(host_memory::describe));
+    }
     knobs::add(model, &mut findings);
     for finding in &mut findings {
         let module = finding.module.map(|module| model.device.modules.path(module).to_owned());
@@ -72,6 +87,12 @@ pub fn findings(model: &RunModel<'_>) -> Vec<Finding> {
     }
     findings.sort_by_key(rank);
     findings
+}
+
+/// Host memory of the process, which is reported once, with its first device.
+fn host_of<'a>(model: &RunModel<'a>) -> Option<&'a HostMemory> {
+    let is_first = model.device.snapshot.devices().first() == Some(&model.device.history.device);
+    model.device.recording.host.as_ref().filter(|_| is_first)
 }
 
 /// The place of a finding in the list: what ends the run first comes first.

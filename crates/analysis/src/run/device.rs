@@ -91,14 +91,23 @@ impl Device<'_> {
         self.history.len() > MIN_EVENTS_FOR_THREADS
     }
 
-    /// Whether this is the memory of a CPU.
+    /// Whether this is the memory of a CPU, pinned or not.
     pub fn is_cpu(&self) -> bool {
-        self.snapshot.kind == DeviceKind::Cpu
+        self.snapshot.kind != DeviceKind::Gpu
     }
 
-    /// Name in reports: `GPU 0`, `CPU`.
+    /// Whether this is pinned memory of the host.
+    pub fn is_pinned(&self) -> bool {
+        self.snapshot.kind == DeviceKind::Pinned
+    }
+
+    /// Name in reports: `GPU 0`, `CPU`, `host (pinned)`.
     pub fn name(&self) -> String {
-        if self.is_cpu() { "CPU".to_owned() } else { format!("GPU {}", self.history.device) }
+        match self.snapshot.kind {
+            DeviceKind::Gpu => format!("GPU {}", self.history.device),
+            DeviceKind::Cpu => "CPU".to_owned(),
+            DeviceKind::Pinned => "host (pinned)".to_owned(),
+        }
     }
 
     /// What is missing or contradictory in the file, and what a step is where that is not obvious.

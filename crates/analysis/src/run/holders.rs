@@ -128,7 +128,7 @@ impl<'a> Holders<'a> {
             return Holders { dumps: Vec::new() };
         }
         let counted = Counted::new(order, recording);
-        let name = if kind == DeviceKind::Cpu { "cpu" } else { "cuda" };
+        let name = if kind == DeviceKind::Gpu { "cuda" } else { "cpu" };
         let joined = |dump: &'a Arc<HeapDump>| {
             let count = dump.allocations.of(order.device)?;
             let (position, before_next) = counted.as_ref()?.at(count)?.into_inner();

@@ -3,6 +3,7 @@
 mod alarm;
 mod common;
 mod findings;
+mod host;
 mod hostile;
 mod layers;
 mod leaks;

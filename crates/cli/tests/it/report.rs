@@ -163,6 +163,23 @@ fn a_folder_is_read_rank_by_rank() {
 }
 
 #[test]
+fn pinned_memory_is_a_device_of_its_own() {
+    let file = "fixtures/torch/torch-2.15.0.pickle.xz";
+    let report = json(&["report", "--json", file]);
+    let devices = report["inputs"][0]["devices"].as_array().expect("devices");
+    let kinds: Vec<&Value> = devices.iter().map(|device| &device["kind"]).collect();
+    assert_eq!(kinds, ["gpu", "pinned"]);
+    let pinned = &devices[1];
+    assert_eq!((&pinned["allocated"]["peak"], &pinned["allocated"]["end"]), (&540_672.into(), &16384.into()));
+    assert_eq!(pinned["live"]["groups"][0]["site"]["function"], "pin_host_memory");
+    assert_eq!(pinned["findings"].as_array().map(Vec::len), Some(0));
+    let printed = text(&["report", file]);
+    assert!(printed.contains("host (pinned)") && printed.contains("pin_host_memory   528 KiB"), "{printed}");
+    // A moment of the GPU's history is none of its own.
+    assert!(!text(&["report", "--at", "oom", file]).contains("host (pinned)"));
+}
+
+#[test]
 fn standard_input_is_an_input() {
     let file = std::fs::File::open(root().join("fixtures/zoo/leak_cycle.pickle.xz")).expect("a fixture");
     let output = Command::new(env!("CARGO_BIN_EXE_oomph"))

@@ -168,7 +168,7 @@ impl PickleLowering<'_> {
         for &(key, value) in pairs {
             let ValueKind::Str(word) = key.kind() else { continue };
             match word {
-                // Pinned host memory has device -1; it is dropped once the whole list is known.
+                // Pinned host memory has device -1.
                 words::DEVICE => fields.device = self.int(value).map_or(0, |device| device.max(0) as u64),
                 words::ADDRESS => fields.addr = self.address(TableKind::Segment, word, value).unwrap_or(0),
                 words::TOTAL_SIZE => fields.size = self.size(TableKind::Segment, word, value).unwrap_or(0),
@@ -210,10 +210,14 @@ impl PickleLowering<'_> {
                 words::DEVICE_TRACES => self.traces(value),
                 words::ALLOCATOR_SETTINGS => self.settings(value),
                 words::EXTERNAL_ANNOTATIONS => self.annotations(value),
-                words::HOST_SEGMENTS | words::HOST_TRACES => {
-                    let count = self.count_nested(value);
-                    self.builder.host_entries(count);
+                words::HOST_SEGMENTS => {
+                    self.builder.shape.host_segments = true;
+                    let rows = self.segment_rows(value);
+                    let all = &self.builder.segments;
+                    self.builder.pinned.segments =
+                        rows.iter().map(|&row| all[row as usize].clone()).collect();
                 }
+                words::HOST_TRACES => self.builder.pinned.rows = self.event_rows(word, value),
                 words::OOMPH => {
                     let is_cpu = |&(key, value): &(PickleValue, PickleValue)| {
                         key.kind() == ValueKind::Str(words::DEVICE)
@@ -230,7 +234,7 @@ impl PickleLowering<'_> {
         Ok(())
     }
 
-    /// Keeps only the listed segments. Host segments look like device segments and are in the same table.
+    /// Keeps only the listed segments. Segments of pinned host memory are in the same table.
     fn keep_segments(&mut self, rows: Vec<u32>) {
         let all = std::mem::take(&mut self.builder.segments);
         if rows.len() == all.len() {
@@ -245,21 +249,26 @@ impl PickleLowering<'_> {
             self.odd(TableKind::TopLevel, words::DEVICE_TRACES);
         }
         for (device, trace) in self.items(value).into_iter().enumerate() {
-            let content = match trace.kind() {
-                ValueKind::List(list) => self.nodes.take_list(list),
-                _ => PickleList::Stack(StackId::EMPTY),
-            };
-            let rows = match content {
-                PickleList::Rows { table: RowTable::Events, first, count } => {
-                    first as usize..(first + count) as usize
-                }
-                PickleList::Items(items) => self.gathered_events(&items),
-                PickleList::Rows { .. } | PickleList::Stack(_) => {
-                    self.odd(TableKind::TopLevel, words::DEVICE_TRACES);
-                    0..0
-                }
-            };
+            let rows = self.event_rows(words::DEVICE_TRACES, trace);
             self.builder.trace(device as u32, rows);
+        }
+    }
+
+    /// Rows of a list of events; `key` names the list in the caveats.
+    fn event_rows(&mut self, key: StrId, value: PickleValue) -> Range<usize> {
+        let content = match value.kind() {
+            ValueKind::List(list) => self.nodes.take_list(list),
+            _ => PickleList::Stack(StackId::EMPTY),
+        };
+        match content {
+            PickleList::Rows { table: RowTable::Events, first, count } => {
+                first as usize..(first + count) as usize
+            }
+            PickleList::Items(items) => self.gathered_events(&items),
+            PickleList::Rows { .. } | PickleList::Stack(_) => {
+                self.odd(TableKind::TopLevel, key);
+                0..0
+            }
         }
     }
 
@@ -435,25 +444,6 @@ impl PickleLowering<'_> {
                 PickleDict::Became(_) => Vec::new(),
             },
             _ => Vec::new(),
-        }
-    }
-
-    fn count_nested(&self, value: PickleValue) -> u64 {
-        let entries = |value: PickleValue| match value.kind() {
-            ValueKind::List(list) => match &self.nodes.lists[list as usize] {
-                PickleList::Items(items) => items.len() as u64,
-                PickleList::Rows { count, .. } => u64::from(*count),
-                PickleList::Stack(_) => 0,
-            },
-            _ => 1,
-        };
-        match value.kind() {
-            ValueKind::List(list) => match &self.nodes.lists[list as usize] {
-                PickleList::Items(items) => items.iter().map(|&item| entries(item)).sum(),
-                PickleList::Rows { count, .. } => u64::from(*count),
-                PickleList::Stack(_) => 0,
-            },
-            _ => 0,
         }
     }
 

@@ -4,7 +4,7 @@
 
 use crate::pickles::{self, dict, event, gzip, int, list, pickle, text, xz, zip};
 use crate::tables::{same, segments, stack, tables};
-use snapshot::{DeviceKind, Snapshot};
+use snapshot::{DeviceKind, History, Snapshot};
 use std::path::{Path, PathBuf};
 
 fn folder() -> PathBuf {
@@ -209,6 +209,38 @@ fn a_recording_of_cpu_memory_has_its_device_kind() {
         let text = format!("{{\"segments\": [], \"oomph\": {odd}}}");
         assert_eq!(read("odd", text.as_bytes()).kind, DeviceKind::Gpu, "{odd}");
     }
+}
+
+/// Pinned memory of a snapshot, as bytes: allocated at the end, allocated at the peak, and the blocks' sizes.
+fn pinned(snapshot: &Snapshot) -> (u64, u64, Vec<u64>) {
+    let pinned = snapshot.pinned_snapshot().expect("pinned memory");
+    assert_eq!((pinned.kind, pinned.devices()), (DeviceKind::Pinned, vec![0]));
+    let history = History::new(&pinned, 0);
+    let sizes = pinned.blocks.iter().map(|block| block.size.0).collect();
+    (history.end.allocated.0, history.allocated_peak.bytes.0, sizes)
+}
+
+#[test]
+fn pinned_host_memory_is_a_snapshot_of_its_own() {
+    for name in ["torch-2.14.1", "torch-2.15.0", "torch-2.15.0-expandable"] {
+        let snapshot = open(&format!("torch/{name}.pickle.xz"));
+        let (end, peak, mut sizes) = pinned(&snapshot);
+        sizes.sort_unstable();
+        assert_eq!((end, peak, sizes), (16384, 16384 + 524_288, vec![16384, 524_288]), "{name}");
+        assert!(snapshot.segments.iter().all(|segment| segment.size.0 >= 2 << 20), "{name}");
+        let mut written = Vec::new();
+        snapshot::write(&snapshot, &mut written).expect("a vector takes everything");
+        assert_eq!(pinned(&read(name, &written)), pinned(&snapshot), "{name}, written again");
+    }
+    let json = br#"{"segments": [], "device_traces": [], "host_segments": [{"device": -1, "address": 64,
+        "total_size": 4096, "stream": 0, "segment_type": "small", "frames": [], "blocks": [
+        {"address": 64, "size": 4096, "requested_size": 4096, "state": "active_allocated", "frames": []}]}],
+        "host_traces": [{"action": "segment_alloc", "addr": 64, "size": 4096, "stream": 0, "time_us": 1, "frames": []},
+        {"action": "alloc", "addr": 64, "size": 4096, "stream": 0, "time_us": 2, "frames": []}]}"#;
+    let snapshot = read("JSON", json);
+    assert_eq!(pinned(&snapshot), (4096, 4096, vec![4096]));
+    assert!(snapshot.devices().is_empty() && snapshot.caveats.is_empty(), "{:?}", snapshot.caveats);
+    assert!(read("without", br#"{"segments": []}"#).pinned_snapshot().is_none());
 }
 
 #[test]

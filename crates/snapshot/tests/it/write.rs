@@ -17,7 +17,7 @@ fn recordings(folder: &str, part: &str) -> Vec<PathBuf> {
 
 fn open(path: &Path) -> Snapshot {
     let mut snapshot = snapshot::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    // Caveats about the file, above all pinned host memory, do not apply to the written one.
+    // Caveats about the file do not apply to the written one.
     snapshot.caveats.clear();
     snapshot
 }

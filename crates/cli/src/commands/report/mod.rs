@@ -1,6 +1,7 @@
 //! `oomph report`: what is wrong, what fills memory, and where it comes from.
 
 pub(super) mod findings_text;
+mod host_text;
 mod ledger_text;
 mod live_text;
 mod ranks;
@@ -80,7 +81,11 @@ impl<'a> Report<'a> {
         if args.summary && self.json.is_none() {
             return summary::print(devices, terminal);
         }
-        let answers: Vec<Diagnosis<'_>> = devices.iter().map(Diagnosis::new).collect();
+        // Moments of other devices are not moments of pinned memory.
+        let has_moment = matches!(args.at, None | Some(Moment::Peak | Moment::End));
+        let pinned = input.snapshot.pinned_snapshot().filter(|_| has_moment && !self.is_ranks);
+        let pinned = pinned.as_ref().map(analysis::devices).unwrap_or_default();
+        let answers: Vec<Diagnosis<'_>> = devices.iter().chain(&pinned).map(Diagnosis::new).collect();
         let findings = answers.iter().flat_map(|answer| &answer.findings);
         self.worst = findings.map(|finding| finding.severity).max().max(self.worst);
         if self.is_ranks {

@@ -1,6 +1,6 @@
 //! `oomph report` as text.
 
-use super::{findings_text, ledger_text, live_text};
+use super::{findings_text, host_text, ledger_text, live_text};
 use crate::args::{By, ReportArgs};
 use crate::terminal::{Style, Terminal};
 use crate::words::{paragraph, signed};
@@ -33,10 +33,13 @@ pub(crate) fn print(
         header(input, model, terminal)?;
         findings_text::print(model, findings, terminal)?;
         what_fills(model, args, terminal)?;
-        if !model.device.history.is_empty() {
+        if !model.device.history.is_empty() && !model.device.is_pinned() {
             findings_text::nothing_else(model, findings, terminal)?;
         }
         notes(model.device, terminal)?;
+    }
+    if let Some(host) = &input.recording.host {
+        host_text::print(host, terminal)?;
     }
     next(input, answers, args, terminal)
 }
@@ -48,7 +51,9 @@ pub(crate) fn what_fills(
     terminal: &mut Terminal,
 ) -> anyhow::Result<()> {
     totals(model, terminal)?;
-    categories(model, terminal)?;
+    if !model.device.is_pinned() {
+        categories(model, terminal)?;
+    }
     live_text::print(model, args, terminal)
 }
 
