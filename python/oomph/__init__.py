@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from oomph.recording.alarm import Leak as Leak
     from oomph.recording.alarm import MemoryGrows as MemoryGrows
     from oomph.recording.api import Recording as Recording
+    from oomph.recording.api import phase as phase
     from oomph.recording.api import record as record
     from oomph.snapshot import Snapshot as Snapshot
     from oomph.snapshot import load as load
@@ -66,7 +67,7 @@ _HOMES = {
     "oomph.leaks": ["check_leaks"],
     "oomph.prediction": ["predict"],
     "oomph.recording.alarm": ["Leak", "MemoryGrows"],
-    "oomph.recording.api": ["Recording", "record"],
+    "oomph.recording.api": ["Recording", "phase", "record"],
     "oomph.snapshot": ["Snapshot", "load"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -1,6 +1,6 @@
 //! The ledger of a device: the memory of the process by owner, which adds up to what `nvidia-smi` shows.
 
-use recording::{DriverCount, DriverMemory, LedgerCounters, LedgerFile, LedgerSample, Process, Recording};
+use recording::{DriverCount, DriverCounts, DriverMemory, LedgerCounters, Process, Recording};
 use snapshot::Bytes;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -119,17 +119,19 @@ impl DeviceLedger {
         // Of equal ones, the last: it knows most owners.
         let (sample, counters) =
             samples.max_by_key(|(_, counters)| counters.used.unwrap_or(counters.reserved))?;
-        Some(DeviceLedger::new(file, sample, counters))
+        let ledger = DeviceLedger::new(counters, file.is_traced.then_some(&sample.driver));
+        Some(DeviceLedger { at: sample.at.clone(), step: sample.step, ..ledger })
     }
 
-    fn new(file: &LedgerFile, sample: &LedgerSample, counters: &LedgerCounters) -> DeviceLedger {
+    /// Returns the ledger of one moment; `driver` is what libraries had taken, where calls were counted.
+    pub(crate) fn new(counters: &LedgerCounters, driver: Option<&DriverCounts>) -> DeviceLedger {
         let (process, others) = counters.processes();
         let mut rows = vec![
             row(LedgerOwner::Tensors, counters.allocated),
             row(LedgerOwner::Cached, counters.reserved.saturating_sub(counters.allocated)),
         ];
-        if file.is_traced {
-            rows.extend(LedgerRow::of_driver(&sample.driver.entries, counters.device, counters.reserved));
+        if let Some(driver) = driver {
+            rows.extend(LedgerRow::of_driver(&driver.entries, counters.device, counters.reserved));
         } else if let Some(process) = process {
             rows.extend(untraced(counters, process));
         }
@@ -140,15 +142,15 @@ impl DeviceLedger {
         let listed: Bytes =
             others.iter().map(|process| process.bytes).sum::<Bytes>() + process.unwrap_or_default();
         DeviceLedger {
-            at: sample.at.clone(),
-            step: sample.step,
-            is_traced: file.is_traced,
+            at: String::new(),
+            step: 0,
+            is_traced: driver.is_some(),
             process,
             unattributed: process.map(|process| process.0 as i64 - sum.0 as i64),
             unlisted: process.and(counters.used).map(|used| Bytes(used.saturating_sub(listed.0))),
             rows,
             others,
-            missed_calls: sample.driver.missed,
+            missed_calls: driver.map_or(0, |driver| driver.missed),
         }
     }
 }
@@ -248,6 +250,7 @@ fn library_name(path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use recording::LedgerFile;
 
     const MIB: u64 = 1 << 20;
 

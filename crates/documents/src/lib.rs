@@ -38,6 +38,7 @@ mod host;
 mod ledger;
 mod lint;
 mod live;
+mod phases;
 mod predict;
 mod report;
 mod rule;

@@ -5,8 +5,9 @@ use crate::findings::ReportedFinding;
 use crate::host::HostReport;
 use crate::ledger::LedgerReport;
 use crate::live::LiveReport;
+use crate::phases::PhasesReport;
 use crate::sites::ChangeReport;
-use analysis::{Device, DeviceLedger, DeviceSummary, Diagnosis, Key, LabelledTensors, Moment, RunModel};
+use analysis::{Device, DeviceLedger, DeviceSummary, Diagnosis, Key, LabelledTensors, Moment, RunModel, RunPhases};
 use inputs::Input;
 use recording::{DumpReason, Label, RunInfo};
 use schemars::JsonSchema;
@@ -171,6 +172,9 @@ struct DeviceReport {
     /// Memory of the process by owner, when most of the device was in use.
     #[serde(skip_serializing_if = "Option::is_none")]
     ledger: Option<LedgerReport>,
+    /// Phases of the program, where a recorder noted more than one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    phases: Option<PhasesReport>,
     /// Live blocks at one moment, in groups.
     live: LiveReport,
     /// Memory at the end, by stream, pool and kind of segment.
@@ -373,6 +377,7 @@ fn report(answer: &Diagnosis<'_>, options: &ReportOptions) -> DeviceReport {
             .non_pytorch(history.device)
             .map(|memory| NonPytorchReport { process: memory.process.0, others: memory.others.0 }),
         ledger: DeviceLedger::highest(device.recording, history.device).map(LedgerReport::from),
+        phases: RunPhases::new(model).map(|found| PhasesReport::new(found, device.snapshot)),
         live: LiveReport::new(model, options),
         streams_and_pools: pools(device),
         ooms: history.stats.ooms,

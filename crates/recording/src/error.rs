@@ -23,6 +23,9 @@ pub enum FileError {
     /// A line of the step marks cannot be parsed.
     #[error("expected step marks, one object per line")]
     BadStepMarks,
+    /// A line of the phases cannot be parsed.
+    #[error("expected phases, one object per line")]
+    BadPhaseMarks,
     /// A line about host memory cannot be parsed.
     #[error("expected samples of host memory, one object per line")]
     BadHostMemory,

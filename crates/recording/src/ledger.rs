@@ -45,9 +45,12 @@ pub struct LedgerSample {
 pub struct LedgerCounters {
     /// Device ordinal.
     pub device: u32,
+    /// Allocations made so far: `allocation.all.allocated` of `memory_stats()`.
+    pub allocations: Option<u64>,
     /// Allocated by PyTorch.
     pub allocated: u64,
     /// Reserved by PyTorch.
+    #[serde(default)]
     pub reserved: u64,
     /// In use by all processes and by the driver itself.
     pub used: Option<u64>,

@@ -26,6 +26,7 @@ mod labels;
 mod ledger;
 mod lines;
 mod observed;
+mod phases;
 mod ranks;
 mod run;
 mod settings;
@@ -44,6 +45,7 @@ pub use ledger::{
     PoolOwner, PoolOwnerKind,
 };
 pub use observed::{ModelName, ObservedBlock, ObservedLine, ObservedLines, ObservedProgram};
+pub use phases::PhaseMark;
 pub use ranks::{
     COMPRESSED_SUFFIXES, META_FILE, SUMMARY_SUFFIX, SidecarPart, Sidecars, UnreadableFile, rank_of_file,
     snapshot_stem, unfinished_name,
@@ -87,6 +89,8 @@ pub struct Recording {
     pub heaps: Vec<Arc<HeapDump>>,
     /// Host memory over time.
     pub host: Option<HostMemory>,
+    /// Phases of the program, in order of time.
+    pub phases: Vec<PhaseMark>,
 }
 
 impl Recording {
@@ -104,6 +108,7 @@ impl Recording {
         ledger: None,
         heaps: Vec::new(),
         host: None,
+        phases: Vec::new(),
     };
 
     /// Returns the driver's description of a device.

@@ -1,7 +1,7 @@
 //! The files of one rank: their names, and reading all of them.
 
 use crate::{
-    FileError, HeapDump, HostMemory, LedgerFile, NonPytorchMemory, Recording, RunInfo, StepLine, StepMark,
+    FileError, HeapDump, HostMemory, LedgerFile, NonPytorchMemory, PhaseMark, Recording, RunInfo, StepLine, StepMark,
     labels, run,
 };
 use snapshot::Bytes;
@@ -11,10 +11,11 @@ use std::sync::Arc;
 /// Largest file that is read, in bytes: a year of steps takes less.
 const MAX_FILE_BYTES: u64 = 1 << 30;
 /// Suffixes of the files of a rank.
-const RANK_FILE_SUFFIXES: [&str; 11] = [
+const RANK_FILE_SUFFIXES: [&str; 12] = [
     "json",
     "pickle",
     "steps.jsonl",
+    "phases.jsonl",
     "host.jsonl",
     "labels",
     "ledger",
@@ -24,6 +25,8 @@ const RANK_FILE_SUFFIXES: [&str; 11] = [
     "ask",
     SUMMARY_SUFFIX,
 ];
+/// Of those, what is no sidecar of the snapshot.
+const NOT_SIDECARS: [&str; 3] = ["pickle", "ask", SUMMARY_SUFFIX];
 /// Suffix of the summary of a rank, which `oomph fleet` reads in place of the snapshot.
 pub const SUMMARY_SUFFIX: &str = "summary.arrow";
 /// Suffixes of compressed snapshots.
@@ -78,6 +81,8 @@ pub struct UnreadableFile {
 pub enum SidecarPart {
     /// `rankN.steps.jsonl`
     Steps,
+    /// `rankN.phases.jsonl`
+    Phases,
     /// `rankN.labels`
     Labels,
     /// `rankN.ledger`
@@ -97,6 +102,7 @@ impl SidecarPart {
     pub fn consequence(self) -> Option<&'static str> {
         match self {
             SidecarPart::Steps => Some("steps are inferred"),
+            SidecarPart::Phases => Some("phases are unknown"),
             SidecarPart::Labels => Some("what each block is for is inferred"),
             SidecarPart::Heap => Some("the holders of memory are unknown"),
             SidecarPart::Ledger => Some("non-PyTorch memory is not split by owner"),
@@ -126,6 +132,9 @@ impl Sidecars {
             sidecars.read_ledger(&stem, &mut read);
             sidecars.read_run(&stem, &mut read);
             sidecars.read_heaps(&stem, &mut read);
+            let phases = stem.with_suffix("phases.jsonl");
+            let parsed = sidecars.parse(phases, SidecarPart::Phases, &mut read, PhaseMark::parse_all);
+            sidecars.recording.phases = parsed.unwrap_or_default();
             let host = stem.with_suffix("host.jsonl");
             sidecars.recording.host = sidecars.parse(host, SidecarPart::Host, &mut read, HostMemory::parse);
         }
@@ -135,10 +144,8 @@ impl Sidecars {
     /// Returns the sidecar files of a snapshot that exist.
     pub fn files(snapshot: &Path) -> Vec<PathBuf> {
         let Some(stem) = Stem::of(snapshot) else { return Vec::new() };
-        let own =
-            ["json", "steps.jsonl", "host.jsonl", "labels", "ledger", "heap", "oom.heap", "growing.heap"]
-            .map(|suffix| stem.with_suffix(suffix));
-        let all = own.into_iter().chain([stem.folder().join(META_FILE)]);
+        let own = RANK_FILE_SUFFIXES.into_iter().filter(|suffix| !NOT_SIDECARS.contains(suffix));
+        let all = own.map(|suffix| stem.with_suffix(suffix)).chain([stem.folder().join(META_FILE)]);
         all.filter(|path| path.is_file()).collect()
     }
 

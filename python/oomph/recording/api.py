@@ -18,6 +18,7 @@ from .on_leak import OnLeak
 
 if TYPE_CHECKING:
     from .files import Files
+    from .phases import Phase
     from .recorder import Alarm, Recorder
 
 P = ParamSpec("P")
@@ -25,6 +26,7 @@ R = TypeVar("R")
 
 DEVICES = ("auto", "cuda", "cpu")
 DETAILS = ("auto", "full")
+_MAX_PHASE_NAME = 100
 
 
 class Recording:
@@ -198,6 +200,51 @@ def record(
         on_leak=on_leak,
         raise_on_leak=raise_on_leak,
     )
+
+
+class ProgramPhase:
+    """A phase of the program: the body of a `with`, or each call of a function that it decorates."""
+
+    def __init__(self, name: str) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"expected a string for the name of a phase, found {name!r}")
+        if not name.strip() or len(name) > _MAX_PHASE_NAME:
+            raise ValueError(f"expected 1 to {_MAX_PHASE_NAME} characters for the name of a phase, found {name[:20]!r}")
+        self.name = name
+        self._entered: list[tuple[Recorder, Phase | None] | None] = []
+
+    def __enter__(self) -> ProgramPhase:
+        running = _running()
+        # An older version has no phases.
+        has_phases = running is not None and hasattr(running, "enter_phase")
+        self._entered.append((running, running.enter_phase(self.name)) if has_phases else None)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        entered = self._entered.pop()
+        if entered is not None:
+            recorder, phase = entered
+            recorder.leave_phase(phase)
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError("coroutines and generators cannot be decorated: use `with oomph.phase(...):` inside")
+
+        @functools.wraps(function)
+        def within(*args: P.args, **kwargs: P.kwargs) -> R:
+            with ProgramPhase(self.name):
+                return function(*args, **kwargs)
+
+        return within
+
+
+def phase(name: str) -> ProgramPhase:
+    """Names a phase of the program, for `with oomph.phase("rollout"):` and `@oomph.phase("rollout")`.
+
+    The report shows what each phase needs and what stays after it. Inside another phase, the inner one counts. Without a
+    recorder, nothing happens.
+    """
+    return ProgramPhase(name)
 
 
 def _alarm() -> Alarm:

@@ -22,7 +22,8 @@ _FLUSH_INTERVAL_SECONDS = 0.5
 _BUFFER_BYTES = 1 << 18
 
 _CAREFUL = NO_LINKS | NO_WAITING
-_ENDINGS = ("pickle", "labels", "heap", "oom.heap", "growing.heap", "steps.jsonl", "host.jsonl", "ledger", "ask")
+_LINES = ("steps.jsonl", "phases.jsonl", "host.jsonl")
+_ENDINGS = ("pickle", "labels", "heap", "oom.heap", "growing.heap", *_LINES, "ledger", "ask")
 """Of a rank's files, besides its summary (`json`)."""
 
 

@@ -35,14 +35,8 @@ class Ledger:
 
     def sample(self, at: str, step: int, rows: Rows | None = None) -> None:
         """Takes a sample; `at` says what happens: `start`, `step`, or the reason of a dump."""
-        taken: dict[str, Any] = {
-            "at": at,
-            "time_us": time.time_ns() // 1000,
-            "step": step,
-            "devices": [self._device(row) for row in (self._counters() if rows is None else rows)],
-        }
-        if self._trace is not None:
-            taken["driver"] = self._trace.read()
+        taken: dict[str, Any] = {"at": at, "time_us": time.time_ns() // 1000, "step": step}
+        taken |= self.read(self._counters() if rows is None else rows)
         self._seen += 1
         if self._highest is None or _used(taken) > _used(self._highest):
             self._highest = taken
@@ -51,6 +45,11 @@ class Ledger:
         if len(self._samples) > _MAX_SAMPLES:
             self._samples = [of for index, of in enumerate(self._samples) if index % 2 == 0]
             self._every *= 2
+
+    def read(self, rows: Rows) -> dict[str, Any]:
+        """What each owner has now; `rows` are PyTorch's counters."""
+        taken: dict[str, Any] = {"devices": [self._device(row) for row in rows]}
+        return taken if self._trace is None else {**taken, "driver": self._trace.read()}
 
     def as_json(self, pools: list[dict[str, Any]]) -> dict[str, Any]:
         """Content of the file; `pools` are the owners of private pools."""
@@ -67,7 +66,7 @@ class Ledger:
 
     def _device(self, row: dict[str, int]) -> dict[str, Any]:
         device = row["device"]
-        found: dict[str, Any] = {name: row[name] for name in ("device", "allocated", "reserved")}
+        found: dict[str, Any] = {name: row[name] for name in ("device", "allocations", "allocated", "reserved")}
         nvml = self._nvml()
         used = nvml.used(device)
         if used is not None:

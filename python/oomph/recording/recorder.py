@@ -41,6 +41,7 @@ from .names import Names
 from .nvml import Nvml
 from .on_leak import OnLeak, answer
 from .pace import Pace
+from .phases import Phase, Phases
 from .pool_owners import pool_owners, private_pools
 from .signals import Signals
 from .stacks import leave_out_own_frames
@@ -150,6 +151,8 @@ class Recorder:
         self._problem = problem
         self._driver_trace = driver_trace
         self.ledger = Ledger(history.counters, self.nvml, driver_trace)
+        ledger = self.ledger if history.kind == "cuda" else None
+        self.phases = Phases(self.files, history.counters, ledger, self._look_closely)
         self._compiled = Compiled()
         self._job_place = JobPlace()
         self._signals = Signals(self._dump_for_signal)
@@ -251,6 +254,19 @@ class Recorder:
         while self._undo:
             self._part(self._undo.pop())
 
+    def enter_phase(self, name: str) -> Phase | None:
+        """The program begins a phase; `None` if that cannot be recorded."""
+        try:
+            return self.phases.enter(name) if self._is_here() else None
+        except Exception as error:
+            self._complain(error)
+            return None
+
+    def leave_phase(self, phase: Phase | None) -> None:
+        """The program ends a phase that it began."""
+        if phase is not None and self._is_here():
+            self._part(lambda: self.phases.leave(phase))
+
     def dump(self, reason: str) -> bool:
         """Writes what there is so far; whether that was done."""
         return self._write(reason, "running")
@@ -318,6 +334,8 @@ class Recorder:
         if self.history.kind == "cuda":
             _watch_failures()
             self._part(lambda: self.ledger.sample("start", 0))
+        self._part(self.phases.begin)
+        self._undo.append(self.phases.remove)
         # Not before: its threads would be seen by a program that forks first (Python warns about that).
         if self.host_memory is not None:
             self.host_memory.begin()
@@ -460,6 +478,7 @@ class Recorder:
         they run a piece of autograd, which initializes CUDA."""
         if self.history.kind == "cuda":
             self._compiled.follow()
+        self.phases.look_for_engines()
         self._part(self._job_place.look)
         if self.options.has_heap and not self._is_prepared:
             self._is_prepared = True
@@ -473,17 +492,22 @@ class Recorder:
             self.module_tracker.follows_modules = self.module_tracker.follows_backward = self._has_stacks
             self.labels.is_looking = self._has_stacks
 
+    def _look_closely(self) -> None:
+        if not self._has_stacks:
+            self._count_so_far()
+            self._look(closely=True)
+
     def _entered(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         """A module is called by no other. With another input, or in another mode, it will not repeat what it did before."""
         self._answer_requests()
+        self.phases.entered(module)
         given = [(of.shape, of.dtype) for part in (args, kwargs) for of in tensors_in(part, _MAX_ARGUMENTS)]
         call = (id(module), module.training, torch.is_grad_enabled(), tuple(given))
         if not self._has_stacks:
             if call in self._seen_calls:
                 return
             # Not what the steps before have done: an evaluation between two of them, for example.
-            self._count_so_far()
-            self._look(closely=True)
+            self._look_closely()
         elif len(self._calls) < _MAX_CALLS:
             self._calls.add(call)
         self._prepare()
@@ -544,6 +568,7 @@ class Recorder:
                 self._write_snapshot(reason, seconds)
             self._count_so_far()
             self.files.flush_steps()
+            self.phases.flush()
             self.files.write_json("json", self._summary(reason, ended))
             self._part(self._write_host_memory)
             if seconds is not None and self.options.has_heap:

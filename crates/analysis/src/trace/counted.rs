@@ -99,20 +99,36 @@ pub fn events_before_changes(
     device: u32,
     changes: &[SettingsMark],
 ) -> Vec<usize> {
+    // A device without a count had allocated nothing.
+    let count = |change: &SettingsMark| Some(change.allocations.of(device).unwrap_or(0));
+    let moments = changes.iter().map(|change| (change.time_us, count(change)));
+    events_before(snapshot, recording, device, &moments.collect::<Vec<_>>())
+}
+
+/// How many events of a device precede each moment, given by its time and its count of allocations; 0 if it
+/// precedes the history.
+pub(crate) fn events_before(
+    snapshot: &Snapshot,
+    recording: &Recording,
+    device: u32,
+    moments: &[(i64, Option<u64>)],
+) -> Vec<usize> {
     let order = Order::new(snapshot, device);
     let counted = Counted::new(&order, recording);
-    let reliable = counted.as_ref().map_or(0, |counted| {
-        counted.reliable(changes.iter().map(|change| change.allocations.of(device).unwrap_or(0)))
-    });
-    let place = |(index, change): (usize, &SettingsMark)| {
-        let by_clock = order.position_at(change.time_us);
-        match &counted {
-            // A device without a count had allocated nothing.
-            Some(counted) if index + reliable >= changes.len() => {
-                counted.position(change.allocations.of(device).unwrap_or(0), by_clock).unwrap_or(0)
+    let counts: Vec<u64> = moments.iter().filter_map(|(_, count)| *count).collect();
+    let reliable = counted.as_ref().map_or(0, |counted| counted.reliable(counts.iter().copied()));
+    let mut unreliable = counts.len() - reliable;
+    let place = |&(time_us, count): &(i64, Option<u64>)| {
+        let by_clock = order.position_at(time_us);
+        match (&counted, count) {
+            (Some(counted), Some(count)) if unreliable == 0 => {
+                counted.position(count, by_clock).unwrap_or(0)
             }
-            _ => by_clock,
+            (_, count) => {
+                unreliable = unreliable.saturating_sub(usize::from(count.is_some()));
+                by_clock
+            }
         }
     };
-    changes.iter().enumerate().map(place).collect()
+    moments.iter().map(place).collect()
 }

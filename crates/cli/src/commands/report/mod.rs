@@ -4,6 +4,7 @@ pub(super) mod findings_text;
 mod host_text;
 mod ledger_text;
 mod live_text;
+mod phases_text;
 mod ranks;
 mod summary;
 pub(super) mod text;

@@ -1,11 +1,11 @@
 //! `oomph report` as text.
 
-use super::{findings_text, host_text, ledger_text, live_text};
+use super::{findings_text, host_text, ledger_text, live_text, phases_text};
 use crate::args::{By, ReportArgs};
 use crate::terminal::{Style, Terminal};
 use crate::words::{paragraph, signed};
 use analysis::words::{counted, grouped, printable, share, shortened};
-use analysis::{Category, Device, DeviceLedger, Diagnosis, RunModel, UsageChange};
+use analysis::{Category, Device, DeviceLedger, Diagnosis, RunModel, RunPhases, UsageChange};
 use inputs::{Input, run_remark};
 use snapshot::Bytes;
 use std::io::Write;
@@ -33,6 +33,9 @@ pub(crate) fn print(
         header(input, model, terminal)?;
         findings_text::print(model, findings, terminal)?;
         what_fills(model, args, terminal)?;
+        if let Some(phases) = RunPhases::new(model) {
+            phases_text::print(model, &phases, terminal)?;
+        }
         if !model.device.history.is_empty() && !model.device.is_pinned() {
             findings_text::nothing_else(model, findings, terminal)?;
         }
