@@ -117,7 +117,10 @@ impl RunPhases {
     /// Returns the phases that a recorder noted; `None` where there is nothing to tell apart.
     pub fn new(model: &RunModel<'_>) -> Option<RunPhases> {
         let marks = &model.device.recording.phases;
-        let names = marks.iter().filter_map(|mark| mark.phase.as_deref()).filter(|&name| name != STARTUP && name != OTHER);
+        let names = marks
+            .iter()
+            .filter_map(|mark| mark.phase.as_deref())
+            .filter(|&name| name != STARTUP && name != OTHER);
         let has_named = marks.iter().any(|mark| mark.is_named);
         if model.device.is_pinned() || !(has_named || names.collect::<BTreeSet<_>>().len() > 1) {
             return None;
@@ -144,9 +147,8 @@ impl RunPhases {
             phase.last = last_ended(model, &stretches, &phase.name);
         }
         let all: u64 = phases.iter().map(|phase| phase.microseconds).sum();
-        phases.retain(|phase| {
-            phase.name != OTHER || phase.microseconds as f64 >= MIN_OTHER_SHARE * all as f64
-        });
+        phases
+            .retain(|phase| phase.name != OTHER || phase.microseconds as f64 >= MIN_OTHER_SHARE * all as f64);
         let is_cut = marks.last().is_some_and(|mark| mark.phase.is_none());
         Some(RunPhases { phases, changes: changes(&stretches), is_cut })
     }
@@ -175,11 +177,7 @@ impl PhaseMoment {
                 reserved: Bytes(of.reserved),
                 process: of.processes().0,
             },
-            None => PhaseMoment {
-                allocated: counters.allocated,
-                reserved: counters.reserved,
-                process: None,
-            },
+            None => PhaseMoment { allocated: counters.allocated, reserved: counters.reserved, process: None },
         }
     }
 
@@ -264,8 +262,7 @@ fn lines_at(
     for (row, allocation) in rows {
         if allocation.is_allocated_at(position) && is_wanted(allocation.alloc_event()) {
             let frame = model.frame_of_allocation(row);
-            let line =
-                lines.entry(frame).or_insert(PhaseLine { frame, bytes: Bytes::ZERO, blocks: 0 });
+            let line = lines.entry(frame).or_insert(PhaseLine { frame, bytes: Bytes::ZERO, blocks: 0 });
             line.bytes += allocation.size;
             line.blocks += 1;
         }

@@ -8,6 +8,9 @@ pub(crate) fn without_names(file: &str, bytes: &[u8], names: &mut Names) -> Opti
     if file.ends_with(".steps.jsonl") {
         return Some(bytes.to_vec());
     }
+    if file.ends_with(".phases.jsonl") {
+        return phases(std::str::from_utf8(bytes).ok()?, names);
+    }
     let value: Value = serde_json::from_slice(bytes).ok()?;
     let value = match value {
         Value::Object(object) if file == recording::META_FILE => meta(&object),
@@ -38,6 +41,24 @@ fn run(object: &Map<String, Value>) -> Value {
 
 fn picked(object: &Map<String, Value>, keys: &[&str]) -> Value {
     keys.iter().filter_map(|&key| Some((key.to_owned(), object.get(key)?.clone()))).collect()
+}
+
+/// Phases with their counters. Names that the recorder gave are the same in all programs.
+fn phases(lines: &str, names: &mut Names) -> Option<Vec<u8>> {
+    let mut kept = Vec::new();
+    for line in lines.lines() {
+        let mark: Map<String, Value> = serde_json::from_str(line).ok()?;
+        let mut shown = picked(&mark, &["time_us", "phase", "number", "named"]);
+        if mark.get("named") == Some(&Value::Bool(true)) {
+            shown["phase"] = json!(names.text_of(mark.get("phase")?.as_str()?));
+        }
+        let devices = mark.get("devices").and_then(Value::as_array).into_iter().flatten();
+        let counters = ["device", "allocations", "allocated", "reserved", "used"];
+        shown["devices"] = devices.filter_map(|of| Some(picked(of.as_object()?, &counters))).collect();
+        serde_json::to_writer(&mut kept, &shown).ok()?;
+        kept.push(b'\n');
+    }
+    Some(kept)
 }
 
 /// Labels of tensors, `[category, name, class of the root]`, and the paths of modules.
@@ -79,6 +100,14 @@ mod tests {
             labels.contains(r#"["parameter","name1.0.weight","name2"]"#) && labels.contains("name2.name1"),
             "{labels}"
         );
+        let phases = shown(
+            "rank0.phases.jsonl",
+            "{\"time_us\":1,\"phase\":\"train\",\"number\":1,\"named\":false}\n{\"time_us\":2,\"phase\":\"Oracle\",\
+             \"number\":2,\"named\":true,\"devices\":[{\"device\":0,\"processes\":[{\"name\":\"x\"}]}]}\n",
+        );
+        let phases = phases.expect("phases");
+        assert!(phases.contains(r#""phase":"train""#) && phases.contains(r#""phase":"name2""#), "{phases}");
+        assert!(!phases.contains("processes"), "{phases}");
         assert_eq!(shown("rank0.heap", "{}"), None);
         assert_eq!(shown("rank0.json", "[]"), None);
     }

@@ -7,7 +7,9 @@ use crate::ledger::LedgerReport;
 use crate::live::LiveReport;
 use crate::phases::PhasesReport;
 use crate::sites::ChangeReport;
-use analysis::{Device, DeviceLedger, DeviceSummary, Diagnosis, Key, LabelledTensors, Moment, RunModel, RunPhases};
+use analysis::{
+    Device, DeviceLedger, DeviceSummary, Diagnosis, Key, LabelledTensors, Moment, RunModel, RunPhases,
+};
 use inputs::Input;
 use recording::{DumpReason, Label, RunInfo};
 use schemars::JsonSchema;

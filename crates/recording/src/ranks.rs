@@ -1,8 +1,8 @@
 //! The files of one rank: their names, and reading all of them.
 
 use crate::{
-    FileError, HeapDump, HostMemory, LedgerFile, NonPytorchMemory, PhaseMark, Recording, RunInfo, StepLine, StepMark,
-    labels, run,
+    FileError, HeapDump, HostMemory, LedgerFile, NonPytorchMemory, PhaseMark, Recording, RunInfo, StepLine,
+    StepMark, labels, run,
 };
 use snapshot::Bytes;
 use std::path::{Path, PathBuf};

@@ -216,8 +216,10 @@ class ProgramPhase:
     def __enter__(self) -> ProgramPhase:
         running = _running()
         # An older version has no phases.
-        has_phases = running is not None and hasattr(running, "enter_phase")
-        self._entered.append((running, running.enter_phase(self.name)) if has_phases else None)
+        if running is None or not hasattr(running, "enter_phase"):
+            self._entered.append(None)
+        else:
+            self._entered.append((running, running.enter_phase(self.name)))
         return self
 
     def __exit__(self, *_: object) -> None:

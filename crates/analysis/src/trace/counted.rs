@@ -121,9 +121,7 @@ pub(crate) fn events_before(
     let place = |&(time_us, count): &(i64, Option<u64>)| {
         let by_clock = order.position_at(time_us);
         match (&counted, count) {
-            (Some(counted), Some(count)) if unreliable == 0 => {
-                counted.position(count, by_clock).unwrap_or(0)
-            }
+            (Some(counted), Some(count)) if unreliable == 0 => counted.position(count, by_clock).unwrap_or(0),
             (_, count) => {
                 unreliable = unreliable.saturating_sub(usize::from(count.is_some()));
                 by_clock

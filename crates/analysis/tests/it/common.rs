@@ -13,12 +13,14 @@
 //!   keep x                               what is called `x` now stays, whatever is called `x` later
 //!   mark                                 a step ends here; `mark without stacks` if a recorder left them out of it,
 //!                                        `mark of a call` if a module has run and nothing else says what a step is
+//!   phase rollout 3                        the phase `rollout` runs from here on, the third of the program; `by time` if a
+//!                                        recorder noted no counters
 //!   see parameter fc.weight w            a recorder sees that block `w` is this tensor of the root module `Net`
 //! end
 //! ```
 //! Files without a folder are the user's; `torch/…` is installed.
 
-use recording::{AllocationCounts, Label, LabelMark, LabeledTensor, Placed, Recording, StepMark};
+use recording::{AllocationCounts, Label, LabelMark, LabeledTensor, PhaseMark, Placed, Recording, StepMark};
 use serde_json::{Value, json};
 use snapshot::Snapshot;
 use std::collections::BTreeMap;
@@ -84,6 +86,19 @@ impl Writer {
         set.push(Placed { tensor: place as u32, device: 0, addr, bytes });
     }
 
+    fn phase(&self, about: &str) -> PhaseMark {
+        let words: Vec<&str> = about.split_whitespace().collect();
+        let allocated: u64 = self.live.values().map(|(_, size)| size).sum();
+        let counters = json!({
+            "device": 0, "allocations": self.allocations, "allocated": allocated, "reserved": SEGMENT_SIZE
+        });
+        let devices = if words.len() > 2 { json!([]) } else { json!([counters]) };
+        let number: u64 = words[1].parse().expect("a number");
+        let mark =
+            json!({"time_us": self.now_us() - 5, "phase": words[0], "number": number, "devices": devices});
+        PhaseMark::parse_all(mark.to_string().as_bytes()).expect("a phase").remove(0)
+    }
+
     fn run(&mut self, rest: &mut &[&str], iteration: i64) {
         while let Some((line, after)) = rest.split_first() {
             *rest = after;
@@ -114,6 +129,10 @@ impl Writer {
                 let is_module_call = about.trim() == "of a call";
                 let mark = StepMark { time_us, allocations, has_stacks, is_module_call };
                 return self.recording.marks.push(mark);
+            }
+            "phase" => {
+                let mark = self.phase(about);
+                return self.recording.phases.push(mark);
             }
             "keep" => {
                 let block = self.live.remove(about.trim()).expect("a live block");

@@ -8,6 +8,7 @@ mod hostile;
 mod layers;
 mod leaks;
 mod messages;
+mod phases;
 mod recordings;
 mod repeated;
 mod retries;

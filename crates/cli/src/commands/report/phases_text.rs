@@ -117,8 +117,12 @@ fn after_release(model: &RunModel<'_>, name: &str, last: &EndedPhase) -> String 
     let allocated = format!("{} allocated by PyTorch ({})", last.stayed, lines(model, &last.lines));
     let Some(process) = last.after.process else { return format!("after {name}: {allocated}") };
     if process < last.after.reserved {
+        // An allocator below PyTorch's has unmapped memory. The rest of the process has stayed the same.
+        let others = last.before.process.map_or(Bytes::ZERO, |before| before - last.before.reserved);
+        let mapped = process - others;
         return format!(
-            "{process} stayed after {name}. PyTorch counts {} as reserved: the rest has no memory behind it",
+            "{process} stayed after {name}: about {others} of non-PyTorch memory, and {mapped} of the {} \
+             that PyTorch counts as reserved; the rest of that has no memory behind it",
             last.after.reserved
         );
     }
