@@ -123,6 +123,17 @@ impl DeviceLedger {
         Some(DeviceLedger { at: sample.at.clone(), step: sample.step, ..ledger })
     }
 
+    /// Returns the moment in words.
+    pub fn when(&self) -> String {
+        match (self.at.as_str(), self.step) {
+            ("start", _) => "when CUDA was initialized".to_owned(),
+            ("step", step) => format!("after step {step}"),
+            ("oom", _) => "when the allocation failed".to_owned(),
+            (_, 0) => "when the snapshot was written".to_owned(),
+            (_, step) => format!("when the snapshot was written, after step {step}"),
+        }
+    }
+
     /// Returns the ledger of one moment; `driver` is what libraries had taken, where calls were counted.
     pub(crate) fn new(counters: &LedgerCounters, driver: Option<&DriverCounts>) -> DeviceLedger {
         let (process, others) = counters.processes();

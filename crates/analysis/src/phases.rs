@@ -13,11 +13,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// What the recorder calls the time in which it has recognized nothing: at the beginning, and after a phase
-/// that the program names.
+/// that the program names. The latter is a phase of its own only if it has the highest peak.
 const STARTUP: &str = "startup";
 const OTHER: &str = "other";
-/// Share of the time from which such time is a phase of its own after the beginning.
-const MIN_OTHER_SHARE: f64 = 0.02;
 /// A phase releases memory if its end is lower than its beginning by so much.
 const MIN_RELEASED: Bytes = Bytes(64 << 20);
 const MIN_RELEASED_SHARE: f64 = 0.1;
@@ -114,15 +112,17 @@ struct Stretch<'a> {
 }
 
 impl RunPhases {
+    /// Returns whether there is anything to tell apart: the program names a phase, or two are recognized.
+    pub fn are_worth_showing(marks: &[PhaseMark]) -> bool {
+        let names = marks.iter().filter_map(|mark| mark.phase.as_deref());
+        let names: BTreeSet<&str> = names.filter(|&name| name != STARTUP && name != OTHER).collect();
+        names.len() > 1 || marks.iter().any(|mark| mark.is_named)
+    }
+
     /// Returns the phases that a recorder noted; `None` where there is nothing to tell apart.
     pub fn new(model: &RunModel<'_>) -> Option<RunPhases> {
         let marks = &model.device.recording.phases;
-        let names = marks
-            .iter()
-            .filter_map(|mark| mark.phase.as_deref())
-            .filter(|&name| name != STARTUP && name != OTHER);
-        let has_named = marks.iter().any(|mark| mark.is_named);
-        if model.device.is_pinned() || !(has_named || names.collect::<BTreeSet<_>>().len() > 1) {
+        if model.device.is_pinned() || !RunPhases::are_worth_showing(marks) {
             return None;
         }
         let stretches = stretches(model, marks);
@@ -146,9 +146,8 @@ impl RunPhases {
         for phase in &mut phases {
             phase.last = last_ended(model, &stretches, &phase.name);
         }
-        let all: u64 = phases.iter().map(|phase| phase.microseconds).sum();
-        phases
-            .retain(|phase| phase.name != OTHER || phase.microseconds as f64 >= MIN_OTHER_SHARE * all as f64);
+        let highest = phases.iter().map(|phase| phase.peak.bytes).max();
+        phases.retain(|phase| phase.name != OTHER || Some(phase.peak.bytes) == highest);
         let is_cut = marks.last().is_some_and(|mark| mark.phase.is_none());
         Some(RunPhases { phases, changes: changes(&stretches), is_cut })
     }

@@ -102,8 +102,12 @@ mod tests {
         );
         let phases = shown(
             "rank0.phases.jsonl",
-            "{\"time_us\":1,\"phase\":\"train\",\"number\":1,\"named\":false}\n{\"time_us\":2,\"phase\":\"Oracle\",\
-             \"number\":2,\"named\":true,\"devices\":[{\"device\":0,\"processes\":[{\"name\":\"x\"}]}]}\n",
+            concat!(
+                r#"{"time_us":1,"phase":"train","number":1,"named":false}"#,
+                "\n",
+                r#"{"time_us":2,"phase":"Oracle","number":2,"named":true,"#,
+                r#""devices":[{"device":0,"processes":[{"name":"x"}]}]}"#,
+            ),
         );
         let phases = phases.expect("phases");
         assert!(phases.contains(r#""phase":"train""#) && phases.contains(r#""phase":"name2""#), "{phases}");

@@ -14,7 +14,7 @@ const MAX_LINES: usize = 16;
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct PhasesReport {
     /// Phases by name, in the order of their first beginning.
-    phases: Vec<PhaseReport>,
+    phases: Vec<ProgramPhaseReport>,
     /// Changes from one phase to another, in the order of their first time.
     changes: Vec<PhaseChangeReport>,
     /// Whether there were more phases than a recorder notes.
@@ -23,7 +23,7 @@ pub(crate) struct PhasesReport {
 
 /// All phases of one name.
 #[derive(Serialize, JsonSchema)]
-struct PhaseReport {
+struct ProgramPhaseReport {
     /// The name.
     name: String,
     /// Whether the program gives the name (`oomph.phase()`). Others are recognized.
@@ -101,16 +101,16 @@ impl PhasesReport {
     /// The phases of a run whose lines are frames of this snapshot.
     pub(crate) fn new(found: RunPhases, snapshot: &Snapshot) -> PhasesReport {
         PhasesReport {
-            phases: found.phases.into_iter().map(|phase| PhaseReport::new(phase, snapshot)).collect(),
+            phases: found.phases.into_iter().map(|phase| ProgramPhaseReport::new(phase, snapshot)).collect(),
             changes: found.changes.into_iter().map(PhaseChangeReport::from).collect(),
             cut: found.is_cut,
         }
     }
 }
 
-impl PhaseReport {
-    fn new(phase: PhaseSummary, snapshot: &Snapshot) -> PhaseReport {
-        PhaseReport {
+impl ProgramPhaseReport {
+    fn new(phase: PhaseSummary, snapshot: &Snapshot) -> ProgramPhaseReport {
+        ProgramPhaseReport {
             name: phase.name,
             named: phase.is_named,
             times: phase.times,

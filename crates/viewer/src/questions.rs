@@ -8,6 +8,7 @@ use crate::answers::group::GroupQuery;
 use crate::answers::holders::HoldersQuery;
 use crate::answers::layout::LayoutQuery;
 use crate::answers::overview::{InputQuery, OverviewQuery};
+use crate::answers::process::ProcessQuery;
 use crate::answers::ranks::RanksQuery;
 use crate::answers::table::TableQuery;
 use crate::answers::what_if::WhatIfQuery;
@@ -93,6 +94,8 @@ questions! {
     Findings(FindingsQuery);
     /// One of many inputs, which the overview does not describe.
     Input(InputQuery);
+    /// The memory of the process by owner, and the phases of the program.
+    Process(ProcessQuery);
     /// The runs as ranks of one job.
     Ranks(RanksQuery);
     /// The dominator tree of `oomph holders`.

@@ -2,10 +2,11 @@
 
 import type { ComponentType } from "preact";
 import type { Run } from "../protocol";
-import { overview, tab } from "../state/store";
+import { overview, run, tab } from "../state/store";
 import { FlamePanel } from "./flame";
 import { HoldersPanel } from "./holders";
 import { MapPanel } from "./map";
+import { ProcessPanel } from "./process";
 import { RanksPanel } from "./ranks";
 import { TablePanel } from "./table";
 import { WhatIfPanel } from "./whatif";
@@ -25,6 +26,7 @@ const PANELS: [PanelEntry, ...PanelEntry[]] = [
   { tab: "table", label: "Table", Panel: TablePanel },
   { tab: "whatif", label: "What if", Panel: WhatIfPanel },
   { tab: "holders", label: "Holders", Panel: HoldersPanel },
+  { tab: "process", label: "Process", Panel: ProcessPanel, isThere: () => run.value?.hasProcess ?? false },
   { tab: "ranks", label: "Ranks", Panel: RanksPanel, isThere: () => overview.value?.relation === "ranks" },
 ];
 

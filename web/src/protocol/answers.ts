@@ -273,12 +273,55 @@ export type Overview = {
 /** Asks for the inputs; it has no parameters. */
 export type OverviewQuery = Record<symbol, never>;
 
+/** What one owner has. */
+export type OwnerBytes = { name: string, bytes: number,
+  /** What it is made up of, in words. */
+  parts: string, };
+
+/** All phases of one name. */
+export type PhaseCard = { name: string, times: number, durationUs: number,
+  /** Highest allocated bytes. */
+  peak: number,
+  /** Position of the peak. */
+  position: number,
+  /** Highest reserved bytes. */
+  reserved: number,
+  /** Allocated bytes when the last one ended. */
+  after?: number,
+  /** Bytes of the process when the last one ended, where the driver was asked. */
+  process?: number,
+  /** What the last one left. */
+  stayed?: number,
+  /** Lines of what stayed, in words. */
+  lines: string, };
+
 /** A block that keeps a segment from being released. */
 export type PinningBlock = {
   /** Number of the allocation. */
   row: number, size: number,
   /** Group by site. */
   group: number, site: string, };
+
+/** Memory by owner. */
+export type ProcessLedger = {
+  /** Bytes of the process by the driver's count. */
+  process: number,
+  /** The moment, in words. */
+  when: string,
+  /** Whether calls of the CUDA driver were counted. */
+  traced: boolean, owners: Array<OwnerBytes>,
+  /** What the owners lack of the process's memory. */
+  unattributed: number,
+  /** Other processes. */
+  others: Array<OwnerBytes>, };
+
+/** Memory of a process on one device. */
+export type ProcessMemory = {
+  /** When most of the device was in use. */
+  ledger?: ProcessLedger, phases: Array<PhaseCard>, };
+
+/** Asks for the process of a run. */
+export type ProcessQuery = { run: number, };
 
 /** One rank. */
 export type Rank = {
@@ -440,7 +483,9 @@ export type Run = { id: number,
   /** Bytes of address space that were ever reserved: the height of the memory map. */
   space: number,
   /** Whether the recording has heap files. */
-  hasHolders: boolean, caveats: Array<string>, };
+  hasHolders: boolean,
+  /** Whether the recording has the memory of the process by owner, or phases. */
+  hasProcess: boolean, caveats: Array<string>, };
 
 /** Bytes after the last event. */
 export type RunEnd = { allocated: number, reserved: number, };
@@ -591,6 +636,8 @@ export interface Questions {
   findings: { query: FindingsQuery; answer: Findings };
   /** One of many inputs, which the overview does not describe. */
   input: { query: InputQuery; answer: Array<Run> };
+  /** The memory of the process by owner, and the phases of the program. */
+  process: { query: ProcessQuery; answer: ProcessMemory };
   /** The runs as ranks of one job. */
   ranks: { query: RanksQuery; answer: Ranks };
   /** The dominator tree of `oomph holders`. */

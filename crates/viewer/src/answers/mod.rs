@@ -7,6 +7,7 @@ pub(crate) mod group;
 pub(crate) mod holders;
 pub(crate) mod layout;
 pub(crate) mod overview;
+pub(crate) mod process;
 pub(crate) mod rank_groups;
 pub(crate) mod ranks;
 pub(crate) mod table;

@@ -1,5 +1,6 @@
 //! The inputs: their peaks, steps and failed allocations, and how they belong together.
 
+use crate::answers::process::ProcessMemory;
 use crate::picture::timeline::{TimelineBy, groupings};
 use crate::question::Question;
 use crate::run::runs::LoadedInput;
@@ -129,6 +130,8 @@ pub(crate) struct RunOverview {
     space: u64,
     /// Whether the recording has heap files.
     has_holders: bool,
+    /// Whether the recording has the memory of the process by owner, or phases.
+    has_process: bool,
     caveats: Vec<String>,
 }
 
@@ -221,6 +224,7 @@ impl RunOverview {
             groupings: groupings(view),
             space: view.space().length,
             has_holders,
+            has_process: ProcessMemory::is_there(view),
             caveats: history.caveats.iter().chain(&snapshot.caveats).map(ToString::to_string).collect(),
         }
     }

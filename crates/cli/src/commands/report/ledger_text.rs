@@ -19,13 +19,7 @@ const MAX_OTHERS: usize = 4;
 /// Prints where the memory of the process is.
 pub(super) fn print(ledger: &DeviceLedger, terminal: &mut Terminal) -> anyhow::Result<()> {
     let Some(process) = ledger.process else { return Ok(()) };
-    let when = match (ledger.at.as_str(), ledger.step) {
-        ("start", _) => "when CUDA was initialized".to_owned(),
-        ("step", step) => format!("after step {step}"),
-        ("oom", _) => "when the allocation failed".to_owned(),
-        (_, 0) => "when the snapshot was written".to_owned(),
-        (_, step) => format!("when the snapshot was written, after step {step}"),
-    };
+    let when = ledger.when();
     let label = terminal.paint(Style::Bold, "process");
     writeln!(terminal.out(), " {label} {process} on the device, as nvidia-smi counts it, {when}")?;
     let (shown, small): (Vec<_>, Vec<_>) =

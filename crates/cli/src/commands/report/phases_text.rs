@@ -15,6 +15,8 @@ const MIN_STAYED_SHARE: f64 = 0.01;
 /// What is cached at a change of phases is worth a line from so much on, as a share of what is reserved.
 const MIN_CACHED: Bytes = Bytes(1 << 30);
 const MIN_CACHED_SHARE: f64 = 0.25;
+/// Share of the process from which the difference between what it has and what PyTorch counts is no rounding.
+const MIN_UNMAPPED_SHARE: f64 = 0.02;
 /// Lines of code that are named.
 const MAX_LINES: usize = 3;
 /// Phases that are printed one by one.
@@ -116,13 +118,15 @@ fn remarks(model: &RunModel<'_>, found: &RunPhases) -> Vec<String> {
 fn after_release(model: &RunModel<'_>, name: &str, last: &EndedPhase) -> String {
     let allocated = format!("{} allocated by PyTorch ({})", last.stayed, lines(model, &last.lines));
     let Some(process) = last.after.process else { return format!("after {name}: {allocated}") };
-    if process < last.after.reserved {
-        // An allocator below PyTorch's has unmapped memory. The rest of the process has stayed the same.
-        let others = last.before.process.map_or(Bytes::ZERO, |before| before - last.before.reserved);
-        let mapped = process - others;
+    // Non-PyTorch memory stays as it was. If the sum is more than the process has, an allocator below PyTorch's
+    // has unmapped memory.
+    let others = last.before.process.map_or(Bytes::ZERO, |before| before - last.before.reserved);
+    let unmapped = others + last.after.reserved - process;
+    if share(unmapped, process) >= MIN_UNMAPPED_SHARE {
         return format!(
-            "{process} stayed after {name}: about {others} of non-PyTorch memory, and {mapped} of the {} \
-             that PyTorch counts as reserved; the rest of that has no memory behind it",
+            "{process} stayed after {name}: {others} of non-PyTorch memory, and {} of the {} that PyTorch \
+             counts as reserved; the rest of that has no memory behind it",
+            process - others,
             last.after.reserved
         );
     }
