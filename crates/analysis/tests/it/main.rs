@@ -11,4 +11,5 @@ mod messages;
 mod recordings;
 mod repeated;
 mod retries;
+mod serving;
 mod steps;
