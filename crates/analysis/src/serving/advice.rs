@@ -51,16 +51,16 @@ pub struct ServingVerdict {
 }
 
 /// A change of the setting, in words.
-struct Change {
+struct SettingChange {
     turn: Turn,
     to: Option<f64>,
     fix: String,
     reasons: Vec<String>,
 }
 
-impl Change {
-    fn keep(fix: String) -> Change {
-        Change { turn: Turn::Keep, to: None, fix, reasons: Vec::new() }
+impl SettingChange {
+    fn keep(fix: String) -> SettingChange {
+        SettingChange { turn: Turn::Keep, to: None, fix, reasons: Vec::new() }
     }
 }
 
@@ -75,7 +75,7 @@ pub(super) fn verdict(
     let case = Case { launch, plan, oom, engine: launch.engine.unwrap_or(Engine::Vllm) };
     let line = failure.map(|(line, _)| line);
     let failure = failure.map(|(_, failure)| failure);
-    let Change { turn, to, fix, reasons } = case.change(failure);
+    let SettingChange { turn, to, fix, reasons } = case.change(failure);
     ServingVerdict {
         failure,
         line,
@@ -230,10 +230,10 @@ impl Case<'_> {
         self.plan.value.map_or_else(|| name.to_owned(), |value| format!("{name}={}", shown(value)))
     }
 
-    fn change(&self, failure: Option<ServingFailure>) -> Change {
+    fn change(&self, failure: Option<ServingFailure>) -> SettingChange {
         let name = self.engine.setting();
         if self.launch.has_kv_by_hand && failure != Some(ServingFailure::StartupMemory) {
-            return Change::keep(format!(
+            return SettingChange::keep(format!(
                 "change --kv-cache-memory, which sets the KV cache by hand: {name} has no effect with it"
             ));
         }
@@ -243,13 +243,13 @@ impl Case<'_> {
             Some(ServingFailure::StartupMemory) => self.lower_to_free(),
             Some(ServingFailure::NoKvCache) => self.raise_for_kv_cache(),
             Some(ServingFailure::ModelLength) => self.raise_for_length(),
-            Some(ServingFailure::ProfilingChanged) => Change::keep(format!(
+            Some(ServingFailure::ProfilingChanged) => SettingChange::keep(format!(
                 "start it again when no other process changes its use of this GPU; {name} is not the cause"
             )),
-            Some(ServingFailure::WeightsOom) => Change::keep(format!(
+            Some(ServingFailure::WeightsOom) => SettingChange::keep(format!(
                 "no value of {name} helps: it is not used yet when the weights are loaded"
             )),
-            Some(ServingFailure::ProfilingOom) => Change::keep(format!(
+            Some(ServingFailure::ProfilingOom) => SettingChange::keep(format!(
                 "no value of {name} helps: it is not used yet in the profiling run. Lower \
                  max_num_batched_tokens or max_num_seqs"
             )),
@@ -265,8 +265,7 @@ impl Case<'_> {
 
     /// The largest safe value above the one in use, if it gives the KV cache at least this much.
     fn safe_above(&self, kv_cache: i64) -> Option<f64> {
-        let value = self.plan.value?;
-        let safe = rounded_down(self.plan.largest_safe()?, value)?;
+        let safe = rounded_down(self.plan.largest_safe()?, self.plan.value.unwrap_or(0.0))?;
         self.plan.kv_cache_at(safe).is_none_or(|size| size >= kv_cache).then_some(safe)
     }
 
@@ -282,6 +281,9 @@ impl Case<'_> {
     /// What is missing from the log to compute a value.
     fn missing_figures(&self) -> String {
         let lacks = match self.engine {
+            _ if self.plan.value.is_none() => {
+                return format!("the log does not have the value of {}", self.engine.setting());
+            }
             Engine::Vllm if self.plan.whole.is_none() => {
                 return "the log does not say how large the GPU is, which a value depends on: give it with \
                         `oomph explain --gpu NAME`"
@@ -294,17 +296,17 @@ impl Case<'_> {
     }
 
     /// Nothing failed: how much more the KV cache could have.
-    fn headroom(&self) -> Change {
+    fn headroom(&self) -> SettingChange {
         let (plan, name) = (self.plan, self.engine.setting());
         let Some((value, safe)) = plan.value.zip(plan.largest_safe()) else {
-            return Change {
+            return SettingChange {
                 reasons: vec![self.missing_figures()],
-                ..Change::keep(format!("leave {name} as it is"))
+                ..SettingChange::keep(format!("leave {name} as it is"))
             };
         };
         // Smaller steps are not worth a restart.
         if let Some(to) = self.safe_above(0).filter(|to| to - value > MIN_STEP) {
-            return Change {
+            return SettingChange {
                 turn: Turn::Raise,
                 to: Some(to),
                 fix: format!(
@@ -322,7 +324,10 @@ impl Case<'_> {
         } else {
             self.formula(safe)
         };
-        Change { reasons: vec![reason], ..Change::keep(format!("leave {} as it is", self.setting())) }
+        SettingChange {
+            reasons: vec![reason],
+            ..SettingChange::keep(format!("leave {} as it is", self.setting()))
+        }
     }
 
     /// `: 6.99 GiB more for the KV cache (28,630 tokens)`
@@ -339,51 +344,51 @@ impl Case<'_> {
     }
 
     /// Requests did not fit into the KV cache while others ran.
-    fn raise_for_requests(&self) -> Change {
+    fn raise_for_requests(&self) -> SettingChange {
         let name = self.engine.setting();
         match self.plan.value.zip(self.safe_above(0)) {
-            Some((value, to)) => Change {
+            Some((value, to)) => SettingChange {
                 turn: Turn::Raise,
                 to: Some(to),
                 fix: format!("raise {name} from {} to {}{}", shown(value), shown(to), self.more_kv_cache(to)),
                 reasons: vec![self.formula(to)],
             },
-            None => Change {
+            None => SettingChange {
                 reasons: self.headroom().reasons,
-                ..Change::keep("admit fewer requests at a time".to_owned())
+                ..SettingChange::keep("admit fewer requests at a time".to_owned())
             },
         }
     }
 
-    fn raise_for_kv_cache(&self) -> Change {
+    fn raise_for_kv_cache(&self) -> SettingChange {
         let (plan, name) = (self.plan, self.engine.setting());
-        if plan.value.is_none() || plan.kv_cache.is_none() || plan.largest_safe().is_none() {
+        if plan.anchor.is_none() || plan.largest_safe().is_none() {
             let missing = plan.kv_cache.filter(|&size| size < 0).map_or_else(String::new, |kv_cache| {
                 format!(" by at least {} of the GPU's memory", written(size(-kv_cache)))
             });
-            return Change {
+            return SettingChange {
                 turn: Turn::Raise,
                 to: None,
                 fix: format!("raise {name}{missing}"),
                 reasons: vec![self.missing_figures()],
             };
         }
-        match (plan.value, self.safe_above(1)) {
-            (Some(value), Some(to)) => Change {
+        match self.safe_above(1) {
+            Some(to) => SettingChange {
                 turn: Turn::Raise,
                 to: Some(to),
                 fix: format!(
-                    "raise {name} from {} to {}: leaves {} for the KV cache",
-                    shown(value),
+                    "raise {name}{} to {}: leaves {} for the KV cache",
+                    plan.value.map_or_else(String::new, |value| format!(" from {}", shown(value))),
                     shown(to),
                     written(size(plan.kv_cache_at(to).unwrap_or(0)))
                 ),
                 reasons: vec![self.formula(to)],
             },
-            _ => {
+            None => {
                 let safe = plan.largest_safe().and_then(|safe| rounded_down(safe, 0.0)).unwrap_or(0.0);
                 let missing = plan.kv_cache_at(safe).map_or(0, |kv_cache| -kv_cache);
-                Change {
+                SettingChange {
                     reasons: vec![
                         format!(
                             "at {}, the largest safe value, {} is still missing",
@@ -392,7 +397,7 @@ impl Case<'_> {
                         ),
                         self.formula(safe),
                     ],
-                    ..Change::keep(format!(
+                    ..SettingChange::keep(format!(
                         "no value of {name} is enough: the model does not fit with a KV cache"
                     ))
                 }
@@ -400,7 +405,7 @@ impl Case<'_> {
         }
     }
 
-    fn raise_for_length(&self) -> Change {
+    fn raise_for_length(&self) -> SettingChange {
         let (plan, launch) = (self.plan, self.launch);
         let longest = launch.max_model_len.unwrap_or(0);
         // Without the bytes, the tokens that fit say how much larger the KV cache has to be.
@@ -412,7 +417,7 @@ impl Case<'_> {
         let known = plan.value.zip(plan.kv_cache).zip(plan.largest_safe()).zip(needed);
         let Some((((value, kv_cache), safe), needed)) = known else {
             let length = fitting.map_or_else(String::new, |fitting| format!(" to {}", grouped(fitting)));
-            return Change {
+            return SettingChange {
                 turn: Turn::Raise,
                 to: None,
                 fix: format!("lower max_model_len{length}, or raise {}", self.engine.setting()),
@@ -424,7 +429,7 @@ impl Case<'_> {
         if let Some(to) = self.safe_above(needed) {
             let least = value + (needed - kv_cache) as f64 / plan.base.unwrap_or(1) as f64;
             let leaves = written(size(plan.kv_cache_at(to).unwrap_or(0)));
-            return Change {
+            return SettingChange {
                 turn: Turn::Raise,
                 to: Some(to),
                 fix: format!("{}: leaves {leaves} for the KV cache", raise(to)),
@@ -444,25 +449,25 @@ impl Case<'_> {
         let lower = format!("lower max_model_len to {length}");
         let enough = format!("no value is enough for {} tokens", grouped(longest));
         match to {
-            Some(to) => Change {
+            Some(to) => SettingChange {
                 turn: Turn::Raise,
                 to: Some(to),
                 fix: format!("{}, and {lower}: {enough}", raise(to)),
                 reasons: vec![self.formula(to)],
             },
-            None => Change {
+            None => SettingChange {
                 reasons: vec![self.formula(rounded_down(safe, 0.0).unwrap_or(safe))],
-                ..Change::keep(format!("{lower}: {enough}"))
+                ..SettingChange::keep(format!("{lower}: {enough}"))
             },
         }
     }
 
     /// Less was free at startup than vLLM asks for.
-    fn lower_to_free(&self) -> Change {
+    fn lower_to_free(&self) -> SettingChange {
         let (plan, name) = (self.plan, self.engine.setting());
         let to = plan.largest_safe().and_then(|safe| rounded_down(safe, 0.0));
         let Some((value, to)) = plan.value.zip(to).filter(|(value, to)| to < value) else {
-            return Change {
+            return SettingChange {
                 turn: Turn::Lower,
                 to: None,
                 fix: format!("end the other processes, or lower {name}"),
@@ -479,7 +484,7 @@ impl Case<'_> {
                 shown(self.without_others().unwrap_or(value))
             ));
         }
-        Change {
+        SettingChange {
             turn: Turn::Lower,
             to: Some(to),
             fix: format!("lower {name} from {} to {}", shown(value), shown(to)),
@@ -496,11 +501,11 @@ impl Case<'_> {
 
     /// Something had no room next to the KV cache. `graphs` is what CUDA graphs may still need, `margin` what
     /// else to keep free.
-    fn lower_after_oom(&self, graphs: i64, margin: i64) -> Change {
+    fn lower_after_oom(&self, graphs: i64, margin: i64) -> SettingChange {
         let (plan, name) = (self.plan, self.engine.setting());
         let Some((value, base)) = plan.value.zip(plan.base.filter(|&base| base > 0)) else {
             let fix = format!("lower {name}");
-            return Change { turn: Turn::Lower, to: None, fix, reasons: vec![self.missing_figures()] };
+            return SettingChange { turn: Turn::Lower, to: None, fix, reasons: vec![self.missing_figures()] };
         };
         let numbers = self.oom.map(|oom| &oom.numbers);
         let missing = numbers.and_then(|numbers| Some(signed(numbers.requested)? - signed(numbers.free)?));
@@ -511,12 +516,12 @@ impl Case<'_> {
         let limit = value - (missing + graphs + margin) as f64 / base as f64;
         let to = rounded_down(limit, 0.0).filter(|&to| plan.kv_cache_at(to).is_none_or(|size| size > 0));
         let Some(to) = to else {
-            return Change {
+            return SettingChange {
                 reasons: vec![format!(
                     "{} {words}, and less than that is left for the KV cache",
                     written(size(missing))
                 )],
-                ..Change::keep(format!("no value of {name} leaves room for it and for a KV cache"))
+                ..SettingChange::keep(format!("no value of {name} leaves room for it and for a KV cache"))
             };
         };
         let graphs = match graphs {
@@ -539,7 +544,7 @@ impl Case<'_> {
         let kv_cache = plan.kv_cache.zip(after).map_or_else(String::new, |(before, after)| {
             format!(": the KV cache shrinks from {} to {}", written(size(before)), written(size(after)))
         });
-        Change {
+        SettingChange {
             turn: Turn::Lower,
             to: Some(to),
             fix: format!("lower {name} from {} to {}{kv_cache}", shown(value), shown(to)),
@@ -603,7 +608,8 @@ fn ways(engine: Engine, failure: ServingFailure) -> &'static [&'static str] {
             &["a smaller --cuda-graph-max-bs captures fewer CUDA graphs"]
         }
         (Engine::Sglang, F::ServingOom) => &[
-            "a smaller --chunked-prefill-size if it fails in prefill, fewer --max-running-requests if in decode",
+            "a smaller --chunked-prefill-size, if it fails in prefill",
+            "fewer --max-running-requests, if it fails in decode",
         ],
         (_, F::PoolExhausted | F::Retracted) => {
             &["fewer --max-running-requests, or a higher --schedule-conservativeness, such as 1.3"]

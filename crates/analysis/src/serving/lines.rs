@@ -25,7 +25,8 @@ pub(super) struct LineRow {
     pub(super) engine: Engine,
     /// Regular expression for the line without white space. `NUM` stands for a number, `FRACTION` for one
     /// from 0 to 1, `VERSION` for a release; a group has the name of the figure that it captures
-    /// (`figures.rs`). At one place in a text the first pattern of the table counts.
+    /// (`figures.rs`). At one place in a text the first pattern of the table counts. Each begins with letters
+    /// that lines of every request do not have, since the search stops there.
     pub(super) pattern: &'static str,
     pub(super) event: LineEvent,
 }
@@ -55,7 +56,8 @@ pub(super) const LINES: &[LineRow] = &[
     ),
     vllm(Setting, r#"gpu_memory_utilization["']?[=:](?<utilization>FRACTION)"#),
     vllm(Setting, r"--gpu-memory-utilization=?(?<utilization>FRACTION)"),
-    vllm(Setting, r#"enforce_eager["']?[=:](?<eager>True)"#),
+    // Not `set 'enforce_eager=True'`, which vLLM suggests before it captures graphs.
+    vllm(Setting, r#"enforce_eager["']?[=:](?<eager>True)[,)}]"#),
     vllm(Reached(Stage::Loaded), r"Modelloadingtook(?<weights_gib>NUM)Gi?B"),
     vllm(Reached(Stage::Loaded), r"Loadingmodelweightstook(?<weights_gib>NUM)Gi?B"),
     // 0.6.5 to 0.10, engine V0.
@@ -130,14 +132,14 @@ pub(super) const LINES: &[LineRow] = &[
     vllm(
         Failed(ServingFailure::ModelLength),
         concat!(
-            r"[Mm]axseqlen\((?<max_model_len>\d+)\)islargerthanthemaximumnumberoftokensthatcanbe",
+            r"axseqlen\((?<max_model_len>\d+)\)islargerthanthemaximumnumberoftokensthatcanbe",
             r"storedinKVcache\((?<kv_tokens>\d+)\)"
         ),
     ),
     vllm(
         Failed(ServingFailure::ModelLength),
         concat!(
-            r"maxseqlen\((?<max_model_len>\d+)\),?\(?(?<needed_gib>NUM)GiBKVcacheisneeded,",
+            r"axseqlen\((?<max_model_len>\d+)\),?\(?(?<needed_gib>NUM)GiBKVcacheisneeded,",
             r"whichislargerthantheavailableKVcachememory\((?<kv_available_gib>NUM)GiB\)",
             r"(?:\.Basedontheavailablememory,theestimatedmaximummodellengthis(?<fitting_len>\d+)\.)?"
         ),
@@ -227,13 +229,10 @@ pub(super) const LINES: &[LineRow] = &[
     ),
     sglang(
         Failed(ServingFailure::PoolExhausted),
-        concat!(
-            r"(?:Prefillout|Decodeout|Out)ofmemory\.Trytoloweryourbatchsize\.",
-            r"Trytoallocate(?<requested_tokens>\d+)tokens"
-        ),
+        r"ofmemory\.Trytoloweryourbatchsize\.Trytoallocate(?<requested_tokens>\d+)tokens",
     ),
     sglang(Failed(ServingFailure::Retracted), r"KVcachepoolisfull\.Retractrequests"),
-    sglang(Failed(ServingFailure::Retracted), r"Decodeoutofmemoryhappened"),
+    sglang(Failed(ServingFailure::Retracted), r"outofmemoryhappened"),
     sglang(
         Failed(ServingFailure::GraphsOom),
         r"Capturecudagraphfailed:(?:CUDAoutofmemory|CUDAerror:outofmemory)",

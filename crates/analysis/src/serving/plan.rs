@@ -75,6 +75,8 @@ pub(super) struct MemoryPlan {
     pub(super) base: Option<i64>,
     /// The KV cache at `value`; negative by as much as is missing.
     pub(super) kv_cache: Option<i64>,
+    /// A value of the setting, and the KV cache at it.
+    pub(super) anchor: Option<(f64, i64)>,
     pub(super) reserves: Vec<Reserve>,
     /// What to keep free besides a request that failed: at startup, and while requests are served.
     pub(super) startup_margin: i64,
@@ -88,8 +90,8 @@ pub(super) struct MemoryPlan {
 impl MemoryPlan {
     /// Size of the KV cache at another value of the setting.
     pub(super) fn kv_cache_at(&self, value: f64) -> Option<i64> {
-        let change = (value - self.value?) * self.base? as f64;
-        Some(self.kv_cache? + change.round() as i64)
+        let (known, kv_cache) = self.anchor?;
+        Some(kv_cache + ((value - known) * self.base? as f64).round() as i64)
     }
 
     /// The largest value at which what is reserved stays free.

@@ -35,6 +35,8 @@ pub(super) fn plan(launch: &EngineLaunch, figures: WorkerFigures) -> MemoryPlan 
         excess,
         base,
         kv_cache,
+        // Without the value it is known what the KV cache would be if nothing was kept.
+        anchor: launch.fraction.zip(kv_cache).or_else(|| Some((1.0, loaded?))),
         reserves: base.map_or_else(Vec::new, |base| reserves(launch, figures, base, kept)),
         startup_margin: base.map_or(0, for_activations),
         serving_margin: base.map_or(0, margin),

@@ -56,6 +56,7 @@ pub(super) fn plan(launch: &EngineLaunch, figures: WorkerFigures) -> MemoryPlan 
         excess,
         base: total.filter(|_| !launch.has_kv_by_hand),
         kv_cache,
+        anchor: value.zip(kv_cache),
         reserves: total.map_or_else(Vec::new, |total| reserves(launch, figures, total, graphs_in_budget)),
         startup_margin: total.map_or(0, margin),
         serving_margin: total.map_or(0, margin),

@@ -136,6 +136,8 @@ fn nothing_is_left_for_the_kv_cache() {
     let log = fixture("vllm-no-kv-cache");
     let with_gpu = report_with_gpu(&log, Some(Bytes(81_086 << 20))).expect("a report");
     assert_adds_up(&with_gpu);
+    // Line 11 is the source code in the traceback.
+    assert_eq!(with_gpu.verdict.line, Some(12));
     // The second rank has less to spare. The release's default is 0.9.
     assert_eq!((with_gpu.rank, with_gpu.value, with_gpu.is_default), (Some(1), Some(0.9), true));
     // (79.19 - 1 assumed - 2 assumed for graphs - 1.58 margin) / 79.19 = 0.942
@@ -204,7 +206,10 @@ fn the_longest_request_does_not_fit() {
 #[test]
 fn an_out_of_memory_message_is_judged_by_the_stage_of_the_engine() {
     let loaded = V1;
-    let profiled = format!("{loaded}INFO [gpu_worker.py:298] Available KV cache memory: 4.62 GiB\n");
+    // A suggestion of vLLM is not a setting.
+    let hint =
+        "To run the model in eager mode, set 'enforce_eager=True' or use '--enforce-eager' in the CLI.";
+    let profiled = format!("{loaded}INFO [gpu_worker.py:298] Available KV cache memory: 4.62 GiB\n{hint}\n");
     let captured = format!(
         "{profiled}Capturing CUDA graph shapes: 100%\nGraph capturing finished in 3 secs, took 0.50 GiB\n"
     );
@@ -255,6 +260,14 @@ fn sglangs_fraction_is_of_what_was_free_before_the_weights() {
     // 1 - (2 assumed for graphs + 4.38 for activations) / 43.8 = 0.854
     assert_eq!((report.verdict.turn, report.verdict.to), (Turn::Raise, Some(0.85)));
     assert!(report.verdict.fix.ends_with("leaves 5.03 GiB for the KV cache"), "{}", report.verdict.fix);
+    let unknown = fixture("sglang-no-kv-cache").replace("mem_fraction_static=", "");
+    check(
+        &unknown,
+        Some(ServingFailure::NoKvCache),
+        Turn::Raise,
+        Some(0.85),
+        "raise mem_fraction_static to 0.85",
+    );
     let new = "Loaded weights leave no GPU memory for the KV cache under --mem-fraction-static=0.7. Raise";
     let log = fixture("sglang-no-kv-cache").replace("Not enough memory. Please", new);
     check(
