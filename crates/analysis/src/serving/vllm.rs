@@ -1,6 +1,6 @@
 //! How vLLM divides the memory of a GPU: `gpu_memory_utilization` covers everything of the instance. The KV
 //! cache gets what is left of it after the weights, the peak of the activations and non-PyTorch memory, and
-//! from release 0.21 on after an estimate for CUDA graphs, which before came on top.
+//! from release 0.20 on after an estimate for CUDA graphs, which before came on top.
 
 use super::figures::{EngineLaunch, WorkerFigures};
 use super::plan::{
