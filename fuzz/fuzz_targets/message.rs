@@ -7,4 +7,9 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         assert!(!explanation.summary.is_empty() && !explanation.steps.is_empty());
         message.parts();
     }
+    let mut reader = analysis::serving::LogReader::default();
+    reader.read(bytes);
+    if let Some(report) = reader.finish(None).2 {
+        assert!(!report.verdict.summary.is_empty() && !report.verdict.fix.is_empty());
+    }
 });

@@ -2,6 +2,7 @@
 //! that the message does not give are absent.
 
 use analysis::messages::{Message, NextCommand, Numbers, OtherProcess, TracebackSite};
+use analysis::serving::{ServingReport, ServingShare};
 use schemars::JsonSchema;
 use serde::Serialize;
 use snapshot::Bytes;
@@ -17,6 +18,61 @@ pub struct ExplainDocument {
     /// Number of further messages, of which there were too many to keep.
     #[serde(skip_serializing_if = "Option::is_none")]
     more: Option<u64>,
+    /// What the log of vLLM or SGLang says about its memory; absent in other logs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    serving: Option<EngineReport>,
+}
+
+/// Memory of an engine that serves language models, in its last launch in the log.
+#[derive(Serialize, JsonSchema)]
+struct EngineReport {
+    /// `vllm` or `sglang`.
+    engine: &'static str,
+    /// Its release; `null` if the log does not say.
+    version: Option<String>,
+    /// Setting that divides the memory: `gpu_memory_utilization` or `mem_fraction_static`.
+    setting: &'static str,
+    /// Value of the setting; `null` if it is not known.
+    value: Option<f64>,
+    /// Whether the value is the release's default, since the log does not have it.
+    is_default: bool,
+    /// Number of workers with figures in the log.
+    workers: usize,
+    /// Rank with the least memory to spare, which the figures are about; `null` if its lines do not name it.
+    rank: Option<u32>,
+    /// Memory by use. The sum is `whole` and `excess`, or all that is known where `whole` is `null`.
+    parts: Vec<PartReport>,
+    /// Bytes of the GPU, or bytes of it that were free before the engine began; `null` if the log does not
+    /// say.
+    whole: Option<u64>,
+    /// Whether `whole` is the GPU's memory.
+    is_whole_gpu: bool,
+    /// Bytes that the parts need beyond `whole`.
+    excess: u64,
+    /// Tokens that fit in the KV cache.
+    kv_tokens: Option<u64>,
+    /// Tokens of the longest request.
+    max_model_len: Option<u64>,
+    /// Requests of the longest length that fit in the KV cache at the same time.
+    concurrency: Option<f64>,
+    /// What failed: `startup_memory`, `no_kv_cache`, `model_length`, `profiling_changed`, `weights_oom`,
+    /// `profiling_oom`, `kv_cache_oom`, `graphs_oom`, `warm_up_oom`, `serving_oom`, `pool_exhausted` or
+    /// `retracted`; `null` if nothing did.
+    failure: Option<&'static str>,
+    /// Line of the failure, from 1.
+    line: Option<u64>,
+    /// Which way to turn the setting: `raise`, `lower` or `keep`.
+    turn: &'static str,
+    /// Value to set; `null` where no value helps or the log lacks the figures for one.
+    to: Option<f64>,
+    /// What happened, in one sentence.
+    summary: String,
+    /// What to change.
+    fix: String,
+    /// Where the value comes from, as sentences.
+    reasons: Vec<String>,
+    /// What else helps.
+    alternatives: Vec<String>,
 }
 
 /// One out-of-memory message.
@@ -156,12 +212,42 @@ struct OtherProcessReport {
 
 impl ExplainDocument {
     /// Explains the messages of a log; `more` is the number of further ones.
-    pub fn new(messages: &[Message], more: u64) -> ExplainDocument {
+    pub fn new(messages: &[Message], more: u64, serving: Option<&ServingReport>) -> ExplainDocument {
         ExplainDocument {
             version: 1,
             messages: messages.iter().map(message).collect(),
             more: (more > 0).then_some(more),
+            serving: serving.map(engine),
         }
+    }
+}
+
+fn engine(report: &ServingReport) -> EngineReport {
+    let part = |share: &ServingShare| PartReport { name: share.part.name(), bytes: share.bytes.0 };
+    let verdict = &report.verdict;
+    EngineReport {
+        engine: report.engine.name(),
+        version: report.version.clone(),
+        setting: report.engine.setting(),
+        value: report.value,
+        is_default: report.is_default,
+        workers: report.workers,
+        rank: report.rank,
+        parts: report.parts.iter().map(part).collect(),
+        whole: report.whole.map(|whole| whole.0),
+        is_whole_gpu: report.is_whole_gpu,
+        excess: report.excess.0,
+        kv_tokens: report.kv_tokens,
+        max_model_len: report.max_model_len,
+        concurrency: report.concurrency,
+        failure: verdict.failure.map(|failure| failure.name()),
+        line: verdict.line,
+        turn: verdict.turn.name(),
+        to: verdict.to,
+        summary: verdict.summary.clone(),
+        fix: verdict.fix.clone(),
+        reasons: verdict.reasons.clone(),
+        alternatives: verdict.alternatives.clone(),
     }
 }
 

@@ -14,7 +14,7 @@
 //!     5.00 GiB already allocated; 1.00 GiB free; 6.00 GiB reserved in total by PyTorch)\n",
 //! );
 //! let (messages, more) = reader.finish();
-//! let document = serde_json::to_value(ExplainDocument::new(&messages, more))?;
+//! let document = serde_json::to_value(ExplainDocument::new(&messages, more, None))?;
 //! assert_eq!(document["messages"][0]["numbers"]["requested"], 2_u64 << 30);
 //!
 //! let schema = documents::schema("explain").expect("a command with --json");

@@ -9,6 +9,8 @@ pub(super) struct CleanLine<'a> {
     pub(super) text: Cow<'a, str>,
     /// The rank that its prefix names.
     pub(super) rank: Option<u32>,
+    /// The process ID that its prefix names.
+    pub(super) pid: Option<u64>,
 }
 
 /// Removes colors and prefixes from a line.
@@ -17,12 +19,14 @@ pub(super) fn clean(line: &str) -> CleanLine<'_> {
     let task = task(&text);
     let task_end = task.map_or(0, |(_, end)| end);
     let prefix_end = task_end + PREFIXES.find(&text[task_end..]).map_or(0, |found| found.end());
-    let rank = rank(&text[task_end..prefix_end]).or(task.map(|(task, _)| task));
+    let prefix = &text[task_end..prefix_end];
+    let rank = rank(prefix).or(task.map(|(task, _)| task));
+    let pid = pid(prefix);
     let text = match text {
         Cow::Borrowed(text) => Cow::Borrowed(&text[prefix_end..]),
         Cow::Owned(text) => Cow::Owned(text[prefix_end..].to_owned()),
     };
-    CleanLine { text, rank }
+    CleanLine { text, rank, pid }
 }
 
 /// Stands for bytes that no log has between the words of a message.
@@ -64,7 +68,7 @@ fn is_plain(byte: u8) -> bool {
 }
 
 /// A pattern whose classes are ASCII's: what it is for is written by machines, and it is much faster.
-pub(super) fn pattern(text: &str) -> Regex {
+pub(crate) fn pattern(text: &str) -> Regex {
     let ascii = text
         .replace(r"\w", "[A-Za-z0-9_]")
         .replace(r"\d", "[0-9]")
@@ -89,9 +93,12 @@ static PREFIXES: LazyLock<Regex> = LazyLock::new(|| {
         r"\([\w.:<>@ -]*pid=\d+[^)\n]{0,80}\)",
         // docker compose and kubectl: `vllm-1  | `.
         r"[\w.-]+ +\| ",
-        // Times: ISO, clock, seconds since boot, `[Sun Mar 30 08:24:00 2025]`, syslog with its host and
-        // program.
-        r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.,\d]*(?:Z|[+-]\d\d:?\d\d)?\]?",
+        // Times: ISO, also with SGLang's ranks (`[2025-03-29 18:18:34 DP0 TP1]`), clock, seconds since boot,
+        // `[Sun Mar 30 08:24:00 2025]`, syslog with its host and program.
+        concat!(
+            r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.,\d]*(?:Z|[+-]\d\d:?\d\d)?",
+            r"(?: (?:ATTN_CP|MOE_DP|DP|PP|TP|EP)\d+)*\]?"
+        ),
         r"\[?(?:\d\d-\d\d )?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?",
         r"\[ *\d+\.\d+\]",
         r"\[\w{3} \w{3} +\d+ \d\d:\d\d:\d\d(?: \d{4})?\]",
@@ -117,6 +124,12 @@ fn rank(prefix: &str) -> Option<u32> {
     static RANK: LazyLock<Regex> =
         LazyLock::new(|| pattern(r"(?:[Rr]ank|RANK|_TP|_DP|TP)[ _:=]?(\d+)|\[default(\d+)\]|\[\d+,(\d+)\]<"));
     RANK.captures(prefix)?.iter().skip(1).flatten().next()?.as_str().parse().ok()
+}
+
+fn pid(prefix: &str) -> Option<u64> {
+    let (_, rest) = prefix.split_once("pid=")?;
+    let end = rest.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(rest.len());
+    rest[..end].parse().ok()
 }
 
 /// Removes terminal control sequences, also where JSON has escaped them.
@@ -151,6 +164,7 @@ mod tests {
         check("[default5]:RuntimeError", "RuntimeError", Some(5));
         check("(RayWorkerWrapper pid=123, ip=10.0.0.2) RuntimeError", "RuntimeError", None);
         check("(Worker_TP1 pid=9) ERROR 09-03 11:03:37 [core.py:712] ValueError", "ValueError", Some(1));
+        check("[2025-07-02 07:41:58 DP1 TP3] Load weight end.", "Load weight end.", Some(3));
         check("2025-11-12T11:25:13.4961658Z ERROR: x", "x", None);
         check("vllm-1  | ERROR 11-18 18:07:28 engine.py:366] ValueError", "ValueError", None);
         check("> > # [rank0]: x", "x", Some(0));
@@ -158,6 +172,13 @@ mod tests {
         check("Apr 25 19:05:01 node1 kernel: [ 7097.005193] Killed", "Killed", None);
         check("\x1b[1;31mRuntimeError\x1b[0m: x", "RuntimeError: x", None);
         check("23.69 GiB of which", "23.69 GiB of which", None);
+    }
+
+    #[test]
+    fn a_process_is_known_by_its_prefix() {
+        assert_eq!(clean("(VllmWorkerProcess pid=521) INFO x").pid, Some(521));
+        assert_eq!(clean("(RayWorkerWrapper pid=7, ip=10.0.0.2) x").pid, Some(7));
+        assert_eq!(clean("INFO x pid=9").pid, None);
     }
 
     #[test]

@@ -23,10 +23,12 @@ mod traceback;
 pub use advice::NextCommand;
 pub use groups::groups;
 pub use kinds::{Backend, MessageCause, MessageKind, programs};
+pub(crate) use log::pattern;
 pub use numbers::{Numbers, OtherProcess};
 pub use parts::{MemoryPart, MemoryShare};
 pub use render::{Explanation, written};
 pub use scan::MessageReader;
+pub(crate) use scan::{SearchedText, TextObserver, TextOrigin};
 pub use traceback::TracebackSite;
 
 /// One message, as often as it was printed.

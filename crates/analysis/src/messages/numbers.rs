@@ -86,7 +86,7 @@ impl Numbers {
     }
 
     /// Bytes that PyTorch holds without a tensor in them.
-    pub(super) fn unallocated(&self) -> Option<Bytes> {
+    pub(crate) fn unallocated(&self) -> Option<Bytes> {
         self.reserved_unallocated.or_else(|| Some(self.reserved? - self.allocated?))
     }
 
@@ -132,7 +132,7 @@ impl Numbers {
     }
 
     /// Bytes that the other processes in the list have.
-    pub(super) fn of_others(&self) -> Bytes {
+    pub(crate) fn of_others(&self) -> Bytes {
         let itself = self.itself().map(|other| other.pid);
         self.others.iter().filter(|other| Some(other.pid) != itself).filter_map(|other| other.bytes).sum()
     }

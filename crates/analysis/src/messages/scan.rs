@@ -30,8 +30,51 @@ struct Start {
     at: usize,
     line: u64,
     rank: Option<u32>,
+    pid: Option<u64>,
     /// A line of source code that raises the message is not the message.
     is_code: bool,
+}
+
+/// Text of a log without white space, as it is searched for messages, and the lines that it comes from.
+pub(crate) struct SearchedText<'a> {
+    pub(crate) text: &'a str,
+    /// What begins at this position or later is searched again, with the text that follows.
+    pub(crate) end: usize,
+    starts: &'a [Start],
+}
+
+/// Where a piece of text comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TextOrigin {
+    /// The line on which it begins, from 1.
+    pub(crate) line: u64,
+    pub(crate) rank: Option<u32>,
+    pub(crate) pid: Option<u64>,
+    /// Whether it is a line of source code in a traceback.
+    pub(crate) is_code: bool,
+}
+
+impl SearchedText<'_> {
+    /// The line at a position of the text.
+    pub(crate) fn origin(&self, at: usize) -> TextOrigin {
+        let start = self.starts.partition_point(|start| start.at <= at).saturating_sub(1);
+        let unknown = TextOrigin { line: 1, rank: None, pid: None, is_code: false };
+        self.starts.get(start).map_or(unknown, |&Start { line, rank, pid, is_code, .. }| TextOrigin {
+            line,
+            rank,
+            pid,
+            is_code,
+        })
+    }
+}
+
+/// Looks for something else than messages in the text of a log, which is cleaned only once.
+pub(crate) trait TextObserver {
+    fn observe(&mut self, text: &SearchedText<'_>);
+}
+
+impl TextObserver for () {
+    fn observe(&mut self, _: &SearchedText<'_>) {}
 }
 
 /// Bytes of text that are searched at once.
@@ -48,15 +91,20 @@ const MAX_LINE_BYTES: usize = 1 << 20;
 impl MessageReader {
     /// Reads the next piece of the log.
     pub fn read(&mut self, bytes: &[u8]) {
+        self.read_observed(bytes, &mut ());
+    }
+
+    /// Reads the next piece of the log, and shows its text to an observer.
+    pub(crate) fn read_observed(&mut self, bytes: &[u8], observer: &mut dyn TextObserver) {
         for part in bytes.split_inclusive(|&byte| byte == b'\n') {
             if self.begun.is_empty() && part.ends_with(b"\n") {
-                self.take_line(part);
+                self.take_line(part, observer);
                 continue;
             }
             self.begun.extend_from_slice(part);
             if part.ends_with(b"\n") || self.begun.len() > MAX_LINE_BYTES {
                 let line = std::mem::take(&mut self.begun);
-                self.take_line(&line);
+                self.take_line(&line, observer);
             }
         }
     }
@@ -67,15 +115,20 @@ impl MessageReader {
     }
 
     /// The messages of all that was read, in its order, and how many more there were than are kept.
-    pub fn finish(mut self) -> (Vec<Message>, u64) {
+    pub fn finish(self) -> (Vec<Message>, u64) {
+        self.finish_observed(&mut ())
+    }
+
+    /// The same, with the rest of the text for an observer.
+    pub(crate) fn finish_observed(mut self, observer: &mut dyn TextObserver) -> (Vec<Message>, u64) {
         let last = std::mem::take(&mut self.begun);
-        self.take_line(&last);
-        self.look_through(self.text.len());
+        self.take_line(&last, observer);
+        self.look_through(self.text.len(), observer);
         self.drop_echoes();
         (self.found, self.more)
     }
 
-    fn take_line(&mut self, bytes: &[u8]) {
+    fn take_line(&mut self, bytes: &[u8], observer: &mut dyn TextObserver) {
         let line = self.line + 1;
         if bytes.ends_with(b"\n") {
             self.line = line;
@@ -85,7 +138,7 @@ impl MessageReader {
         // A progress bar redraws itself after each carriage return.
         text.trim_end_matches(['\n', '\r']).split('\r').for_each(|part| self.take_part(part, line));
         if self.text.len() > SEARCH_CHUNK_BYTES {
-            self.look_through(self.text.len() - MAX_MESSAGE_BYTES);
+            self.look_through(self.text.len() - MAX_MESSAGE_BYTES, observer);
         }
     }
 
@@ -97,7 +150,8 @@ impl MessageReader {
         self.frames.look_at(line, clean.rank, &clean.text);
         let code = clean.text.trim_start();
         let is_code = code.starts_with("raise ") || code.starts_with("if ");
-        self.starts.push(Start { at: self.text.len(), line, rank: clean.rank, is_code });
+        let at = self.text.len();
+        self.starts.push(Start { at, line, rank: clean.rank, pid: clean.pid, is_code });
         if is_killed(code) {
             self.add(MessageKind::Killed, Backend::Host, None, Numbers::default(), line, clean.rank);
         }
@@ -108,7 +162,7 @@ impl MessageReader {
     }
 
     /// Looks for messages that begin before `end`, and forgets the text up to there.
-    fn look_through(&mut self, end: usize) {
+    fn look_through(&mut self, end: usize, observer: &mut dyn TextObserver) {
         let text = std::mem::take(&mut self.text);
         let mut end = end;
         while !text.is_char_boundary(end) {
@@ -123,6 +177,7 @@ impl MessageReader {
             }
         }
         let keep = at.max(end).min(text.len());
+        observer.observe(&SearchedText { text: &text, end: keep, starts: &self.starts });
         let kept_starts = self.starts.partition_point(|start| start.at <= keep).saturating_sub(1);
         self.starts.drain(..kept_starts);
         self.starts.iter_mut().for_each(|start| start.at = start.at.saturating_sub(keep));

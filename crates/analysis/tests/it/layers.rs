@@ -16,6 +16,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("holders_view", &["compare", "run"]),
     ("alarm", &["run"]),
     ("messages", &["trace", "words"]),
+    ("serving", &["messages", "words"]),
 ];
 
 #[test]

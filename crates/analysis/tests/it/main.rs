@@ -12,4 +12,5 @@ mod phases;
 mod recordings;
 mod repeated;
 mod retries;
+mod serving;
 mod steps;

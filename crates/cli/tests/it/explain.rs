@@ -250,3 +250,47 @@ fn a_compressed_log_is_unpacked() {
     assert_eq!(done.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&done.stderr).contains("bunzip2"));
 }
+
+#[test]
+fn an_engine_is_answered_with_its_own_figures() {
+    let log = "fixtures/serving/vllm-graphs.log";
+    let shown = text(&["explain", log]);
+    assert!(shown.contains("▼ lower gpu_memory_utilization from 0.97 to 0.90"), "{shown}");
+    // The message of PyTorch is shown below, without advice for programs that train.
+    assert!(shown.contains("GPU 0 is full: 22.31 GiB of tensors"), "{shown}");
+    assert!(!shown.contains("fix:") && !shown.contains("next:"), "{shown}");
+    let answer = json(&["explain", "--json", log]);
+    let serving = &answer["serving"];
+    let found = ["engine", "version", "failure", "turn", "to", "line"].map(|name| serving[name].to_string());
+    assert_eq!(found, ["\"vllm\"", "\"0.10.2\"", "\"graphs_oom\"", "\"lower\"", "0.9", "10"]);
+    let parts = serving["parts"].as_array().expect("a list").iter();
+    let sum: u64 = parts.map(|part| part["bytes"].as_u64().expect("a size")).sum();
+    assert_eq!(serving["whole"], sum);
+    assert_eq!(answer["messages"].as_array().map(Vec::len), Some(1));
+    assert!(json(&["explain", "--json", "fixtures/messages/slurm.txt"]).get("serving").is_none());
+}
+
+#[test]
+fn the_gpu_of_a_log_can_be_named() {
+    let log = "fixtures/serving/vllm-no-kv-cache.log";
+    let value = |arguments: &[&str]| json(arguments)["serving"]["to"].clone();
+    assert_eq!(value(&["explain", "--json", log]), serde_json::Value::Null);
+    assert_eq!(value(&["explain", "--json", "--gpu", "h100", log]), 0.94);
+    assert_eq!(value(&["explain", "--json", "--gpu", "140GiB", log]), 0.95);
+}
+
+#[test]
+fn the_table_of_an_engine_fits_80_columns() {
+    for name in ["vllm-no-kv-cache", "vllm-graphs", "vllm-healthy", "sglang-no-kv-cache", "sglang-healthy"] {
+        let output = Command::new(env!("CARGO_BIN_EXE_oomph"))
+            .args(["explain", &format!("fixtures/serving/{name}.log")])
+            .env("COLUMNS", "80")
+            .current_dir(root())
+            .output()
+            .expect("oomph runs");
+        let shown = String::from_utf8(output.stdout).expect("text");
+        for line in shown.lines() {
+            assert!(line.chars().count() <= 80 && line == line.trim_end(), "{name}: `{line}`");
+        }
+    }
+}

@@ -1,5 +1,6 @@
-//! `oomph explain [FILE | -]`: what the out-of-memory messages of a log say.
+//! `oomph explain [FILE | -]`: what the out-of-memory messages of a log say, and the figures of an engine.
 
+mod serving_text;
 mod text;
 
 use crate::ExitCode;
@@ -7,8 +8,10 @@ use crate::args::ExplainArgs;
 use crate::commands::document::print_sorted;
 use crate::terminal::ReadProgress as Progress;
 use crate::terminal::{Failure, Terminal};
-use analysis::messages::{Message, MessageReader};
+use analysis::messages::Message;
+use analysis::serving::{LogReader, ServingReport};
 use documents::ExplainDocument;
+use snapshot::Bytes;
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
 use std::path::Path;
@@ -21,25 +24,29 @@ pub(super) struct ExplainedLog {
     pub(super) messages: Vec<Message>,
     /// Number of further distinct messages.
     pub(super) more: u64,
+    /// What an engine that serves models says about its memory.
+    pub(super) serving: Option<ServingReport>,
 }
 
 pub(crate) fn run(args: &ExplainArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
+    let gpu_memory = args.gpu.as_ref().map(|gpu| Bytes(gpu.memory));
     let explained = match &args.file {
-        Some(path) if path != Path::new("-") => from_file(path)?,
-        _ => from_standard_input(terminal)?,
+        Some(path) if path != Path::new("-") => from_file(path, gpu_memory)?,
+        _ => from_standard_input(gpu_memory, terminal)?,
     };
     if args.json {
-        if explained.messages.is_empty() {
+        let ExplainedLog { messages, more, serving, .. } = &explained;
+        if messages.is_empty() && serving.is_none() {
             terminal.say(&text::nothing(&explained));
         }
-        print_sorted(&ExplainDocument::new(&explained.messages, explained.more), terminal)?;
+        print_sorted(&ExplainDocument::new(messages, *more, serving.as_ref()), terminal)?;
     } else {
         text::print(&explained, terminal)?;
     }
     Ok(0)
 }
 
-fn from_file(path: &Path) -> anyhow::Result<ExplainedLog> {
+fn from_file(path: &Path, gpu_memory: Option<Bytes>) -> anyhow::Result<ExplainedLog> {
     let name = path.to_string_lossy().into_owned();
     let unreadable = |error: io::Error| {
         let kind = error.kind();
@@ -50,10 +57,10 @@ fn from_file(path: &Path) -> anyhow::Result<ExplainedLog> {
     let length = file.metadata().map_or(0, |metadata| metadata.len());
     let log = snapshot::unpacked(Progress::new(file, length, &name));
     let log = log.map_err(|error| Failure::reading(&name, &error))?;
-    read(log, name.clone()).map_err(|error| unreadable(error).into())
+    read(log, name.clone(), gpu_memory).map_err(|error| unreadable(error).into())
 }
 
-fn from_standard_input(terminal: &Terminal) -> anyhow::Result<ExplainedLog> {
+fn from_standard_input(gpu_memory: Option<Bytes>, terminal: &Terminal) -> anyhow::Result<ExplainedLog> {
     if io::stdin().is_terminal() {
         terminal.say("paste the message, then Ctrl-D");
     }
@@ -61,12 +68,12 @@ fn from_standard_input(terminal: &Terminal) -> anyhow::Result<ExplainedLog> {
         |error: io::Error| Failure::new("standard input cannot be read", Some(error.to_string()), None);
     let name = "standard input".to_owned();
     let log = snapshot::unpacked(io::stdin()).map_err(|error| Failure::reading(&name, &error))?;
-    read(log, name).map_err(|error| unreadable(error).into())
+    read(log, name, gpu_memory).map_err(|error| unreadable(error).into())
 }
 
 /// Reads in pieces: a log may be larger than the machine's memory.
-fn read(mut from: impl Read, name: String) -> io::Result<ExplainedLog> {
-    let mut reader = MessageReader::default();
+fn read(mut from: impl Read, name: String, gpu_memory: Option<Bytes>) -> io::Result<ExplainedLog> {
+    let mut reader = LogReader::default();
     let mut piece = vec![0; 1 << 20];
     loop {
         match from.read(&mut piece) {
@@ -77,6 +84,6 @@ fn read(mut from: impl Read, name: String) -> io::Result<ExplainedLog> {
         }
     }
     let lines = reader.lines();
-    let (messages, more) = reader.finish();
-    Ok(ExplainedLog { name, lines, messages, more })
+    let (messages, more, serving) = reader.finish(gpu_memory);
+    Ok(ExplainedLog { name, lines, messages, more, serving })
 }

@@ -1,6 +1,6 @@
 //! Messages in words, with the memory that they describe as a bar.
 
-use super::ExplainedLog;
+use super::{ExplainedLog, serving_text};
 use crate::terminal::{Style, Terminal};
 use crate::words::{paragraph, sentence, wrap};
 use analysis::messages::{
@@ -20,20 +20,37 @@ pub(super) fn nothing(explained: &ExplainedLog) -> String {
 }
 
 pub(super) fn print(explained: &ExplainedLog, terminal: &mut Terminal) -> anyhow::Result<()> {
-    if explained.messages.is_empty() {
+    let serving = explained.serving.as_ref();
+    if explained.messages.is_empty() && serving.is_none() {
         return paragraph(" ", " ", &nothing(explained), None, terminal);
     }
     let messages = counted(explained.messages.len() as u64 + explained.more, "message");
     let (name, lines) = (printable(&explained.name), counted(explained.lines, "line"));
-    writeln!(terminal.out(), "{name} · {lines} · {messages}")?;
-    for (verdict, group) in &groups(&explained.messages) {
+    let engine = serving.map_or_else(String::new, |report| format!(" · {}", serving_text::engine(report)));
+    writeln!(terminal.out(), "{name} · {lines} · {messages}{engine}")?;
+    if let Some(report) = serving {
         writeln!(terminal.out())?;
-        print_group(verdict, group, terminal)?;
+        serving_text::print(report, terminal)?;
+    }
+    for (verdict, group) in &groups(&explained.messages) {
+        let is_answered = serving.is_some_and(|report| group.iter().any(|message| report.answers(message)));
+        // Without PyTorch's numbers, the message has nothing to add to what was said about the engine.
+        if is_answered && group[0].numbers.allocated.is_none() {
+            continue;
+        }
+        writeln!(terminal.out())?;
+        print_group(verdict, group, is_answered, terminal)?;
     }
     Ok(())
 }
 
-fn print_group(verdict: &Explanation, group: &[&Message], terminal: &mut Terminal) -> anyhow::Result<()> {
+/// Prints messages with one explanation. `is_answered` says that what to do about them was printed already.
+fn print_group(
+    verdict: &Explanation,
+    group: &[&Message],
+    is_answered: bool,
+    terminal: &mut Terminal,
+) -> anyhow::Result<()> {
     let first = group[0];
     let style = if verdict.cause == MessageCause::Unknown { Style::Yellow } else { Style::Red };
     let mark = if verdict.cause == MessageCause::Unknown { "?" } else { "✗" };
@@ -54,6 +71,9 @@ fn print_group(verdict: &Explanation, group: &[&Message], terminal: &mut Termina
     print_bar(&first.parts(), terminal)?;
     for detail in &verdict.details {
         paragraph("   ", "   ", &sentence(detail), None, terminal)?;
+    }
+    if is_answered {
+        return Ok(());
     }
     paragraph("   ", "        ", &format!("fix: {}", verdict.fix), Some(Style::Green), terminal)?;
     if !verdict.unknowns.is_empty() {
