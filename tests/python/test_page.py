@@ -22,6 +22,7 @@ OOM = ZOO / "oom_too_big.pickle.xz"
 CLEAN = ZOO / "clean_resnet50_amp.pickle.xz"
 FRAGMENTED = ZOO / "frag_variable_length.pickle.xz"
 HOLDERS = FIXTURES / "recordings/holders"
+PHASES = FIXTURES / "recordings/phases"
 
 
 @pytest.fixture(scope="module")
@@ -386,6 +387,28 @@ def test_holders_are_the_dominator_tree(probe):
         branch = said["tree"]["branches"][0]
         expect(tree).to_contain_text(branch["name"])
         expect(tree).to_contain_text(size(branch["retained"][0]["bytes"]))
+
+
+def test_the_process_is_shown_by_owner_and_by_phase(probe, leak):
+    with served(PHASES) as url:
+        probe.open(f"{url}#tab=process")
+        said = json.loads(subprocess.run([OOMPH, "report", "--json", PHASES], capture_output=True, text=True, check=True).stdout)
+        device = said["inputs"][0]["devices"][0]
+        owners = probe.page.get_by_role("region", name="Memory of the process")
+        expect(owners).to_contain_text(f"{size(device['ledger']['process'])} on the device")
+        for row in device["ledger"]["rows"]:
+            named = probe.page.get_by_role("rowheader", name=row["owner"], exact=True)
+            expect(owners.get_by_role("row").filter(has=named)).to_contain_text(size(row["bytes"]))
+        phases = probe.page.get_by_role("region", name="Phases")
+        for phase in device["phases"]["phases"]:
+            row = phases.get_by_role("row").filter(has=probe.page.get_by_role("button", name=phase["name"], exact=True))
+            expect(row).to_contain_text(size(phase["peak"]))
+            expect(row).to_contain_text(size(phase["last"]["stayed"]))
+        phases.get_by_role("button", name="eval", exact=True).click()
+        [peak] = [phase["peak_event"] for phase in device["phases"]["phases"] if phase["name"] == "eval"]
+        assert probe.state()["at"] == str(peak + 1)
+    probe.open(leak)
+    expect(probe.page.get_by_role("tab", name="Process")).to_have_count(0)
 
 
 def test_the_table_finds_and_sorts(probe, leak):

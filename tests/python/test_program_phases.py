@@ -218,7 +218,7 @@ ENGINE = """
 
         @torch.inference_mode()
         def compile_or_warm_up_model(self):
-            self.model(torch.empty(16, 1024, device="cuda"))
+            self.execute_model()
 
         @torch.inference_mode()
         def execute_model(self):

@@ -89,6 +89,9 @@ def _nccl(device: int) -> list[dict[str, Any]]:
         return []
     found = []
     for group in list(distributed.distributed_c10d._world.pg_map):
+        # Of a group that is not bound to a device, PyTorch would guess the device, and warn about it.
+        if getattr(group, "bound_device_id", None) is None:
+            continue
         try:
             backend: Any = group._get_backend(torch.device("cuda", device))
             stats = backend.memory_stats()

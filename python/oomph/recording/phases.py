@@ -28,10 +28,11 @@ OTHER = "other"
 """After a phase that the program has named, until one is recognized."""
 TRAIN = "train"
 EVAL = "eval"
+GENERATE = "generate"
 _CALLERS = {
-    "generate": "generate",
-    "execute_model": "generate",
-    "forward_batch_generation": "generate",
+    "generate": GENERATE,
+    "execute_model": GENERATE,
+    "forward_batch_generation": GENERATE,
     "determine_available_memory": "profile",
     "determine_num_available_blocks": "profile",
     "compile_or_warm_up_model": "graph capture",
@@ -39,7 +40,7 @@ _CALLERS = {
     "init_device_graphs": "graph capture",
 }
 """What a module is called for without gradients, by the functions around the call: of Transformers, vLLM, SGLang, and of programs
-that name theirs alike. Anything else is an evaluation."""
+that name theirs alike. Engines that start run batches as well. Anything else is an evaluation."""
 _MAX_DEPTH = 64
 """Frames that are looked at for such a function."""
 _MAX_ROWS = 20_000
@@ -70,7 +71,7 @@ class Phases:
         self._counters = counters
         self._ledger = ledger
         self._look_closely = look_closely
-        self._engines = Engines(self._recognized)
+        self._engines = Engines(self._engine_began)
         self._named: list[Phase] = []
         """Phases that the program has named and not ended, the innermost last."""
         self._recognized_last = Phase(STARTUP, 0, is_named=False)
@@ -131,7 +132,7 @@ class Phases:
         if self._named:
             return
         if not torch.is_grad_enabled():
-            name = _without_gradients(sys._getframe(1))
+            name = _called_for(sys._getframe(1)) or EVAL
         elif module.training or self._trains_in_eval_mode:
             name = TRAIN
         else:
@@ -144,6 +145,10 @@ class Phases:
         if self._recognized_last.name == EVAL and not self._named:
             self._trains_in_eval_mode = True
             self._recognized(TRAIN)
+
+    def _engine_began(self, name: str) -> None:
+        # One that starts has its batches run by the same method.
+        self._recognized(_called_for(sys._getframe(1)) or name if name == GENERATE else name)
 
     def _recognized(self, name: str) -> None:
         if name == self._recognized_last.name or self._named:
@@ -182,12 +187,15 @@ class Phases:
                 keep(error)
 
 
-def _without_gradients(frame: FrameType | None) -> str:
+def _called_for(frame: FrameType | None) -> str | None:
+    """What the functions around a call do, if that is known."""
+    found = None
     for _ in range(_MAX_DEPTH):
         if frame is None:
             break
         name = _CALLERS.get(frame.f_code.co_name)
-        if name is not None:
+        if name is not None and name != GENERATE:
             return name
+        found = found or name
         frame = frame.f_back
-    return EVAL
+    return found
