@@ -404,8 +404,8 @@ def test_the_process_is_shown_by_owner_and_by_phase(probe, leak):
             row = phases.get_by_role("row").filter(has=probe.page.get_by_role("button", name=phase["name"], exact=True))
             expect(row).to_contain_text(size(phase["peak"]))
             expect(row).to_contain_text(size(phase["last"]["stayed"]))
-        phases.get_by_role("button", name="eval", exact=True).click()
-        [peak] = [phase["peak_event"] for phase in device["phases"]["phases"] if phase["name"] == "eval"]
+        phases.get_by_role("button", name="train", exact=True).click()
+        [peak] = [phase["peak_event"] for phase in device["phases"]["phases"] if phase["name"] == "train"]
         assert probe.state()["at"] == str(peak + 1)
     probe.open(leak)
     expect(probe.page.get_by_role("tab", name="Process")).to_have_count(0)

@@ -251,3 +251,28 @@ def test_processes_without_a_launcher_do_not_overwrite_each_other(run):
     assert recorded.done.returncode == 0, recorded.done.stderr
     sizes = {event["size"] for rank in (0, 1) for event in recorded.allocations(rank)}
     assert sizes == {4000, 8000}
+
+
+def test_a_worker_writes_its_snapshot_before_what_may_take_long(run):
+    """Whoever has started it may end it while it exits."""
+    recorded = run(
+        MODEL
+        + """
+    if __name__ == "__main__":
+        import multiprocessing
+
+        train(1)
+        worker = multiprocessing.get_context("spawn").Process(target=train, args=(1,))
+        worker.start()
+        worker.join()
+    """,
+        fresh=True,
+    )
+    assert recorded.done.returncode == 0, recorded.done.stderr
+    written = {
+        name: (recorded.folder / name).stat().st_mtime_ns
+        for rank in (0, 1)
+        for name in (f"rank{rank}.pickle", f"rank{rank}.heap")
+    }
+    assert written["rank0.heap"] < written["rank0.pickle"], "the program itself has time"
+    assert written["rank1.pickle"] < written["rank1.heap"]

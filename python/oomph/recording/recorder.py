@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing import parent_process
 from multiprocessing.util import Finalize, register_after_fork
 from typing import Any
 
@@ -59,6 +60,8 @@ _MAX_SECONDS_IN_DUMPS = 2.0
 _MAX_SHARE_IN_DUMPS = 0.05
 """Bound on the time of dumps at failed allocations: a program may catch them and retry forever."""
 
+_MAX_SECONDS_OF_WORKERS = 4.0
+"""How long the last dump of a process of multiprocessing may take."""
 _REQUEST_TIMEOUT_SECONDS = 5.0
 """How long a dump that another thread asks for waits for the program to come to a point where it can be made."""
 
@@ -379,7 +382,9 @@ class Recorder:
         error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
         if isinstance(error, BaseException) and not hasattr(sys, "ps1"):
             self.say_failure(error)
-        self._write("exit", "failed" if self.exception else "finished")
+        # Whoever has started a worker may end it, as vLLM does 5 seconds after a signal.
+        seconds = None if parent_process() is None else _MAX_SECONDS_OF_WORKERS
+        self._write("exit", "failed" if self.exception else "finished", seconds)
         self._live.close()
         # From here on no thread of ours would get a signal.
         self._part(self._signals.remove)

@@ -108,7 +108,7 @@ impl ProcessMemory {
     fn new(view: &DeviceView<'_>) -> ProcessMemory {
         let device = view.device();
         let ledger = DeviceLedger::highest(device.recording, view.history().device);
-        let phases = RunPhases::new(&view.model).map(|found| found.phases).unwrap_or_default();
+        let phases = RunPhases::new(view.model).map(|found| found.phases).unwrap_or_default();
         ProcessMemory {
             ledger: ledger.and_then(ProcessLedger::new),
             phases: phases.into_iter().map(|phase| PhaseCard::new(view, phase)).collect(),

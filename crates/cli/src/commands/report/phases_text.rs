@@ -118,8 +118,8 @@ fn remarks(model: &RunModel<'_>, found: &RunPhases) -> Vec<String> {
 fn after_release(model: &RunModel<'_>, name: &str, last: &EndedPhase) -> String {
     let allocated = format!("{} allocated by PyTorch ({})", last.stayed, lines(model, &last.lines));
     let Some(process) = last.after.process else { return format!("after {name}: {allocated}") };
-    // Non-PyTorch memory stays as it was. If the sum is more than the process has, an allocator below PyTorch's
-    // has unmapped memory.
+    // Non-PyTorch memory stays as it was. If the sum is more than the process has, an allocator below
+    // PyTorch's has unmapped memory.
     let others = last.before.process.map_or(Bytes::ZERO, |before| before - last.before.reserved);
     let unmapped = others + last.after.reserved - process;
     if share(unmapped, process) >= MIN_UNMAPPED_SHARE {
