@@ -9,6 +9,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("words", &[]),
     ("trace", &["words"]),
     ("run", &["trace", "words"]),
+    ("phases", &["ledger", "run", "trace", "words"]),
     ("findings", &["run", "trace", "words"]),
     ("compare", &["findings", "run", "trace", "words"]),
     ("rank_findings", &["compare", "findings"]),
