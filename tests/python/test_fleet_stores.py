@@ -83,6 +83,7 @@ def test_a_bucket_gives_the_same_answer_as_a_folder(s3: int, expected: str) -> N
     assert last - first == (64 << 10) - 1
 
 
+@pytest.mark.nightly
 def test_a_server_that_fails_now_and_then_changes_nothing(s3: int, expected: str) -> None:
     misbehaviour = Misbehaviour({7: fleet_stores.refuse(503), 5: fleet_stores.refuse(500), 4: fleet_stores.cut})
     with fleet_stores.proxy(s3, misbehaviour) as port:

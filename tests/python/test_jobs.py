@@ -104,6 +104,7 @@ def answer(done: subprocess.CompletedProcess[str]) -> dict:
     return parsed("predict", done.stdout)
 
 
+@pytest.mark.nightly
 def test_two_ranks_stand_for_4096(predict: Predict) -> None:
     found = answer(run(predict, DATA_PARALLEL, "--gpus", "8", "--nodes", "512", launcher="--nproc-per-node=8"))
     job = found["job"]
@@ -182,6 +183,7 @@ assert torch.cuda.max_memory_allocated() < 1 << 20
     assert used[0]["context"] > used[0]["symmetric"]
 
 
+@pytest.mark.nightly
 def test_the_stage_with_the_head_is_named(predict: Predict) -> None:
     found = answer(run(predict, STAGES, "--gpus", "2", launcher="--nproc-per-node=2"))
     job = found["job"]
@@ -236,6 +238,7 @@ dist.all_reduce(torch.ones(1, device=device))
     ],
     ids=["mismatch", "deadlock"],
 )
+@pytest.mark.nightly
 def test_ranks_that_would_hang_end_with_an_error(predict: Predict, program: str, words: list[str]) -> None:
     done = run(predict, BEGIN + program, "--gpus", "4", "--ranks", "0,3")
     assert done.returncode == 2, done.stdout

@@ -367,6 +367,7 @@ def test_feature(predict: Predict, feature: str) -> None:
 
 
 @pytest.mark.parametrize("wrapper", ["ddp", "fsdp"])
+@pytest.mark.nightly
 def test_two_ranks_on_one_machine(predict: Predict, wrapper: str) -> None:
     predict.write(f"""
         import os, torch, torch.distributed as dist
@@ -403,6 +404,7 @@ def test_two_ranks_on_one_machine(predict: Predict, wrapper: str) -> None:
         assert least <= device["peak_allocated"] < least + 3 * parameters + (80 << 20)
 
 
+@pytest.mark.nightly
 def test_the_gate_gives_the_same_bytes_every_time(predict: Predict) -> None:
     predict.write(LOOP)
     said = set()
