@@ -5,6 +5,7 @@ import pathlib
 
 import pytest
 
+import oomph
 from conftest import MODEL
 
 
@@ -150,13 +151,11 @@ def test_a_phase_before_cuda_is_the_one_that_cuda_begins_in(run):
 
 @pytest.mark.parametrize("name", ["''", "3", "'x' * 101"])
 def test_a_phase_without_a_name_is_refused(name):
-    oomph = pytest.importorskip("oomph")
     with pytest.raises((TypeError, ValueError), match="the name of a phase"):
         oomph.phase(eval(name))
 
 
 def test_without_a_recorder_nothing_happens():
-    oomph = pytest.importorskip("oomph")
     with oomph.phase("rollout"):
         pass
 

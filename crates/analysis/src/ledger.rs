@@ -41,7 +41,7 @@ pub struct DeviceLedger {
     pub others: Vec<Process>,
     /// Memory in use on the device that is of no listed process: the driver itself, or hidden processes.
     pub unlisted: Option<Bytes>,
-    /// Calls of the driver whose memory could not be told from that of another thread.
+    /// Driver calls that overlapped with a call of another thread, so that their memory is unknown.
     pub missed_calls: u64,
 }
 

@@ -26,7 +26,7 @@ pub(crate) struct LedgerReport {
     /// Memory in use on the device that is of no listed process.
     #[serde(skip_serializing_if = "Option::is_none")]
     unlisted: Option<u64>,
-    /// Calls of the driver whose memory could not be told from that of another thread.
+    /// Driver calls that overlapped with a call of another thread, so that their memory is unknown.
     missed_calls: u64,
 }
 

@@ -86,7 +86,7 @@ pub struct DriverCounts {
     /// By device, kind of memory and library.
     #[serde(default)]
     pub entries: Vec<DriverCount>,
-    /// Calls whose memory could not be told from that of another thread.
+    /// Calls that overlapped with a call of another thread, so that their memory is unknown.
     #[serde(default)]
     pub missed: u64,
 }

@@ -120,7 +120,7 @@ pub(crate) fn freed(kind: TracedKind, address: u64, bytes: Option<i64>) {
     }
 }
 
-/// Notes a call whose memory could not be told from that of another thread's call.
+/// Notes a call that overlapped with a call of another thread, so that its memory is unknown.
 pub(crate) fn missed() {
     if let Some(mut state) = state() {
         state.missed += 1;

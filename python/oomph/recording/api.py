@@ -148,15 +148,7 @@ class Recording:
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Records each call of `function`; a later one replaces the recording of an earlier one."""
-        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise TypeError("coroutines and generators cannot be decorated: use `with oomph.record():` inside")
-
-        @functools.wraps(function)
-        def recorded(*args: P.args, **kwargs: P.kwargs) -> R:
-            with self:
-                return function(*args, **kwargs)
-
-        return recorded
+        return _each_call(function, lambda: self, "oomph.record()")
 
 
 def record(
@@ -229,15 +221,7 @@ class ProgramPhase:
             recorder.leave_phase(phase)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise TypeError("coroutines and generators cannot be decorated: use `with oomph.phase(...):` inside")
-
-        @functools.wraps(function)
-        def within(*args: P.args, **kwargs: P.kwargs) -> R:
-            with ProgramPhase(self.name):
-                return function(*args, **kwargs)
-
-        return within
+        return _each_call(function, lambda: ProgramPhase(self.name), "oomph.phase(...)")
 
 
 def phase(name: str) -> ProgramPhase:
@@ -247,6 +231,19 @@ def phase(name: str) -> ProgramPhase:
     recorder, nothing happens.
     """
     return ProgramPhase(name)
+
+
+def _each_call(function: Callable[P, R], context: Callable[[], Recording | ProgramPhase], name: str) -> Callable[P, R]:
+    """`function` with each call of it inside a context; `name`: what to write instead where that cannot be done."""
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(f"coroutines and generators cannot be decorated: use `with {name}:` inside")
+
+    @functools.wraps(function)
+    def within(*args: P.args, **kwargs: P.kwargs) -> R:
+        with context():
+            return function(*args, **kwargs)
+
+    return within
 
 
 def _alarm() -> Alarm:

@@ -19,7 +19,7 @@ class DriverTrace:
         self.is_on = bool(install(_DRIVER))
 
     def read(self) -> dict[str, Any]:
-        """Entries with device, kind, library and bytes, and how many calls could not be told apart."""
+        """Entries with device, kind, library and bytes, and how many calls overlapped with others."""
         capacity = 1 << 16
         while True:
             text = ctypes.create_string_buffer(capacity)

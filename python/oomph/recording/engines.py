@@ -5,10 +5,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 from ..interpreter.patching import Noted
 
+GENERATE = "generate"
+_PROFILE = "profile"
+_CAPTURE = "graph capture"
 _WEIGHT_SYNC = dict.fromkeys(
     (
         "reload_weights",
@@ -22,12 +26,12 @@ _WEIGHT_SYNC = dict.fromkeys(
 )
 _VLLM = {
     "load_model": "load weights",
-    "determine_available_memory": "profile",
-    "determine_num_available_blocks": "profile",
+    "determine_available_memory": _PROFILE,
+    "determine_num_available_blocks": _PROFILE,
     "initialize_cache": "KV cache",
     "initialize_from_config": "KV cache",
-    "compile_or_warm_up_model": "graph capture",
-    "execute_model": "generate",
+    "compile_or_warm_up_model": _CAPTURE,
+    "execute_model": GENERATE,
     "sleep": "sleep",
     "wake_up": "wake",
     **_WEIGHT_SYNC,
@@ -35,9 +39,9 @@ _VLLM = {
 _SGLANG = {
     "load_model": "load weights",
     "init_memory_pool": "KV cache",
-    "init_cuda_graphs": "graph capture",
-    "init_device_graphs": "graph capture",
-    "forward_batch_generation": "generate",
+    "init_cuda_graphs": _CAPTURE,
+    "init_device_graphs": _CAPTURE,
+    "forward_batch_generation": GENERATE,
     **_WEIGHT_SYNC,
 }
 _SAVER = {"pause": "sleep", "resume": "wake"}
@@ -52,6 +56,15 @@ _METHODS = (
     ("torch_memory_saver.entrypoint", "TorchMemorySaver", _SAVER),
 )
 """Modules, classes, and the phases that their methods begin."""
+
+_CALLERS = {
+    "generate": GENERATE,
+    **{method: phase for method, phase in (_VLLM | _SGLANG).items() if phase in (GENERATE, _PROFILE, _CAPTURE)},
+}
+"""What a module is called for without gradients, by the functions around the call: of Transformers, vLLM, SGLang, and of programs
+that name theirs alike."""
+_MAX_DEPTH = 64
+"""Frames that are looked at for such a function."""
 
 
 class Engines:
@@ -86,3 +99,17 @@ class Engines:
                 setattr(kind, method, original)
 
         self._undo.append(undo)
+
+
+def called_for(frame: FrameType | None) -> str | None:
+    """What the functions around a call do, if that is known. An engine that starts runs batches as well."""
+    found = None
+    for _ in range(_MAX_DEPTH):
+        if frame is None:
+            break
+        name = _CALLERS.get(frame.f_code.co_name)
+        if name is not None and name != GENERATE:
+            return name
+        found = found or name
+        frame = frame.f_back
+    return found

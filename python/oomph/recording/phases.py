@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import torch
@@ -19,7 +18,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ..interpreter.dynamo import never_traced
 from ..interpreter.errors import keep
-from .engines import Engines
+from .engines import GENERATE, Engines, called_for
 from .files import Files
 from .ledger import Ledger, Rows
 
@@ -28,21 +27,6 @@ OTHER = "other"
 """After a phase that the program has named, until one is recognized."""
 TRAIN = "train"
 EVAL = "eval"
-GENERATE = "generate"
-_CALLERS = {
-    "generate": GENERATE,
-    "execute_model": GENERATE,
-    "forward_batch_generation": GENERATE,
-    "determine_available_memory": "profile",
-    "determine_num_available_blocks": "profile",
-    "compile_or_warm_up_model": "graph capture",
-    "init_cuda_graphs": "graph capture",
-    "init_device_graphs": "graph capture",
-}
-"""What a module is called for without gradients, by the functions around the call: of Transformers, vLLM, SGLang, and of programs
-that name theirs alike. Engines that start run batches as well. Anything else is an evaluation."""
-_MAX_DEPTH = 64
-"""Frames that are looked at for such a function."""
 _MAX_ROWS = 20_000
 _MAX_SHARE = 0.01
 _UNPACED_SECONDS = 0.05
@@ -132,7 +116,7 @@ class Phases:
         if self._named:
             return
         if not torch.is_grad_enabled():
-            name = _called_for(sys._getframe(1)) or EVAL
+            name = called_for(sys._getframe(1)) or EVAL
         elif module.training or self._trains_in_eval_mode:
             name = TRAIN
         else:
@@ -148,7 +132,7 @@ class Phases:
 
     def _engine_began(self, name: str) -> None:
         # One that starts has its batches run by the same method.
-        self._recognized(_called_for(sys._getframe(1)) or name if name == GENERATE else name)
+        self._recognized(called_for(sys._getframe(1)) or name if name == GENERATE else name)
 
     def _recognized(self, name: str) -> None:
         if name == self._recognized_last.name or self._named:
@@ -185,17 +169,3 @@ class Phases:
                 self._files.append("phases.jsonl", rows)
             except OSError as error:
                 keep(error)
-
-
-def _called_for(frame: FrameType | None) -> str | None:
-    """What the functions around a call do, if that is known."""
-    found = None
-    for _ in range(_MAX_DEPTH):
-        if frame is None:
-            break
-        name = _CALLERS.get(frame.f_code.co_name)
-        if name is not None and name != GENERATE:
-            return name
-        found = found or name
-        frame = frame.f_back
-    return found

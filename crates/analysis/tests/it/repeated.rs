@@ -37,9 +37,8 @@ const CLOSELY: &str = "
     mark
 ";
 
-#[test]
-fn a_repeated_step_has_the_lines_and_modules_of_the_one_it_repeats() {
-    let without = "
+/// The same step, recorded without stacks.
+const WITHOUT: &str = "
     +x 1MiB -
     +h 4MiB -
     in backward
@@ -48,7 +47,10 @@ fn a_repeated_step_has_the_lines_and_modules_of_the_one_it_repeats() {
     in
     mark without stacks
 ";
-    let (lines, caveats) = filled_in(&format!("{CLOSELY}{CLOSELY}{without}{without}"));
+
+#[test]
+fn a_repeated_step_has_the_lines_and_modules_of_the_one_it_repeats() {
+    let (lines, caveats) = filled_in(&format!("{CLOSELY}{CLOSELY}{WITHOUT}{WITHOUT}"));
     let step = ["9", "20 forward 0", "? backward 0"];
     assert_eq!(lines, [step, step, step, step].concat());
     assert_eq!(caveats.len(), 1);
@@ -94,17 +96,8 @@ fn a_step_that_differs_is_filled_in_as_far_as_it_is_alike() {
 
 #[test]
 fn what_follows_the_last_step_has_no_line_of_a_step_unless_it_begins_like_one() {
-    let without = "
-    +x 1MiB -
-    +h 4MiB -
-    in backward
-    +g 2MiB -
-    -h
-    in
-    mark without stacks
-";
     let tail = |after: &str| {
-        let (mut snapshot, mut recording) = recorded(&format!("{CLOSELY}{CLOSELY}{without}{after}"));
+        let (mut snapshot, mut recording) = recorded(&format!("{CLOSELY}{CLOSELY}{WITHOUT}{after}"));
         recording.ends_with_stacks = false;
         fill_in_repeated_steps(&mut snapshot, &recording);
         lines(&snapshot).split_off(9)
