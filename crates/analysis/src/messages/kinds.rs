@@ -34,6 +34,10 @@ pub enum MessageKind {
     Cublas,
     /// cuDNN without room for its handle.
     Cudnn,
+    /// cuDNN without an algorithm whose workspace fits.
+    CudnnAlgorithm,
+    /// cuSOLVER, cuSPARSE or cuFFT without room for its handle or workspace.
+    CudaLibrary,
     /// NCCL or RCCL without room for its buffers.
     Nccl,
     /// Record of the Linux OOM killer at the limit of a container or job.
@@ -64,6 +68,8 @@ pub enum MessageKind {
     Rmm,
     /// C++ `std::bad_alloc`.
     BadAlloc,
+    /// A process without file descriptors for tensors in shared memory.
+    OpenFiles,
     /// Shared memory (`/dev/shm`).
     SharedMemory,
     /// vLLM: less free at startup than `gpu_memory_utilization` asks for.
@@ -84,6 +90,8 @@ pub enum MessageKind {
     TensorRt,
     /// Text Generation Inference: no room for the prefill.
     Tgi,
+    /// transformers: a quantized model that `device_map` would place on the CPU in part.
+    QuantizedOffload,
     /// On-chip shared memory of a Triton kernel.
     Triton,
     /// llama.cpp.
@@ -453,6 +461,48 @@ pub(super) static KINDS: &[KindRow] = &[
         ..DEFAULT
     },
     KindRow {
+        kind: MessageKind::CudnnAlgorithm,
+        name: "cudnn-algorithm",
+        program: "cuDNN",
+        patterns: &[
+            (Backend::Cuda, r"GETwasunabletofindanenginetoexecutethiscomputation"),
+            (Backend::Cuda, r"FINDwasunabletofindanenginetoexecutethiscomputation"),
+            (Backend::Cuda, r"UnabletofindavalidcuDNNalgorithmtorun"),
+        ],
+        bare: Bare::Always,
+        words: &[
+            "cuDNN found no way to compute a convolution: either no workspace fitted into what the GPU \
+             had left, or it has none for this shape, dtype and card",
+        ],
+        advice: Some(
+            "try a smaller batch: if that runs, it was memory. If not, check that the versions of torch, CUDA \
+             and cuDNN match the card, or try another dtype",
+        ),
+        unknowns: Some(&["how full the GPU was, and with what"]),
+        next: Some(&[Next::ListProcesses, Next::Record]),
+        ..DEFAULT
+    },
+    KindRow {
+        kind: MessageKind::CudaLibrary,
+        cause: MessageCause::NotPytorch,
+        name: "cuda-library",
+        program: "cuSOLVER, cuSPARSE, cuFFT",
+        patterns: &[
+            (Backend::Cuda, r"CUSOLVER_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED)"),
+            (Backend::Cuda, r"CUSOLVER_STATUS_INTERNAL_ERROR,?whencalling[`']?cusolverDnCreate"),
+            (Backend::Cuda, r"CUSPARSE_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED|INSUFFICIENT_RESOURCES)"),
+            (Backend::Cuda, r"CUFFT_ALLOC_FAILED"),
+        ],
+        words: &["a CUDA library could not start or had no workspace: usually because the GPU is full"],
+        advice: Some(
+            "leave room for it: a smaller batch, or torch.cuda.empty_cache() once before the first use. If \
+             the GPU is not full, the versions of CUDA and torch do not match",
+        ),
+        unknowns: Some(&["how full the GPU was, and with what", "whether another process used it"]),
+        next: Some(&[Next::ListProcesses, Next::Record]),
+        ..DEFAULT
+    },
+    KindRow {
         kind: MessageKind::Nccl,
         cause: MessageCause::NotPytorch,
         name: "nccl",
@@ -768,6 +818,29 @@ pub(super) static KINDS: &[KindRow] = &[
         ..DEFAULT
     },
     KindRow {
+        kind: MessageKind::OpenFiles,
+        name: "open-files",
+        program: "DataLoader workers",
+        cause: MessageCause::HostMemory,
+        patterns: &[
+            (
+                Backend::Host,
+                r"unabletoopensharedmemoryobject<?[\w/.-]{0,80}>?(?:inread-writemode)?:Toomanyopenfiles",
+            ),
+            (Backend::Host, r"received\d+itemsofancdata"),
+        ],
+        bare: Bare::Always,
+        words: &["too many open files, not too little memory: each tensor from a DataLoader worker takes a \
+             file descriptor for as long as it lives"],
+        advice: Some(
+            "copy what you keep of a batch (`.clone()`, `copy.deepcopy`), raise the limit (ulimit -n 65536), or \
+             torch.multiprocessing.set_sharing_strategy('file_system')",
+        ),
+        unknowns: Some(&["what the limit is, and which tensors are kept"]),
+        next: Some(&[Next::Run("ulimit -n", "how many files a process may have open")]),
+        ..DEFAULT
+    },
+    KindRow {
         kind: MessageKind::SharedMemory,
         name: "shared-memory",
         program: "DataLoader workers",
@@ -779,6 +852,7 @@ pub(super) static KINDS: &[KindRow] = &[
             (Backend::Host, r"unabletowritetofile</torch_"),
             (Backend::Host, r"unabletommap(?<requested>\d+bytes)fromfile</torch_"),
             (Backend::Host, r"Errorwhilecreatingsharedmemorysegment"),
+            (Backend::Host, r"Nospaceleftondevice:['`]?/dev/shm/"),
         ],
         bare: Bare::Always,
         words: &["shared memory (/dev/shm) is full, not the GPU: DataLoader workers and NCCL pass data \
@@ -996,17 +1070,45 @@ pub(super) static KINDS: &[KindRow] = &[
         ..DEFAULT
     },
     KindRow {
+        kind: MessageKind::QuantizedOffload,
+        name: "quantized-offload",
+        program: "transformers",
+        cause: MessageCause::Capacity,
+        patterns: &[(Backend::Cuda, r"SomemodulesaredispatchedontheCPUorthedisk\.")],
+        bare: Bare::Unquoted,
+        words: &["the quantized model does not fit into the free memory of the GPU: some of its modules \
+             would have to stay on the CPU or the disk"],
+        advice: Some(
+            "free the GPU first (an earlier model or another process may hold it), or use a smaller model, 4-bit \
+             weights or more GPUs. To let modules stay on the CPU, pass \
+             `llm_int8_enable_fp32_cpu_offload=True` and a `device_map`",
+        ),
+        unknowns: Some(&["how large the model is, and how much of the GPU was free"]),
+        next: Some(&[Next::ListProcesses]),
+        ..DEFAULT
+    },
+    KindRow {
         kind: MessageKind::Triton,
         name: "triton-shared-memory",
         program: "Triton",
         cause: MessageCause::NotPytorch,
-        patterns: &[(
-            Backend::Other,
-            concat!(
-                r"outofresource:sharedmemory(?:,Required:(?<shared_memory_required>\d+),Hardwarelimit",
-                r"(?:ation)?:(?<shared_memory_limit>\d+))?"
+        patterns: &[
+            (
+                Backend::Other,
+                concat!(
+                    r"outofresource:sharedmemory(?:,Required:(?<shared_memory_required>\d+),Hardwarelimit",
+                    r"(?:ation)?:(?<shared_memory_limit>\d+))?"
+                ),
             ),
-        )],
+            // torch.compile names the kernel instead.
+            (
+                Backend::Other,
+                concat!(
+                    r"outofresource:triton_\w{1,300}?Required:(?<shared_memory_required>\d+)Hardwarelimit:",
+                    r"(?<shared_memory_limit>\d+)"
+                ),
+            ),
+        ],
         words: &[
             "not the GPU's memory: a Triton kernel wants {shared_memory_required} bytes of on-chip \
              shared memory, this GPU has {shared_memory_limit}",

@@ -476,7 +476,7 @@ impl Case<'_> {
         };
         let before = plan.part(ServingPart::Before).unwrap_or_default();
         let mut reasons = vec![self.formula(to)];
-        if before.0 >= 2 << 30 {
+        if before >= MIN_OF_OTHERS {
             reasons.push(format!(
                 "{} was in use before: other processes, or an earlier run that still holds memory; without \
                  them, {} would be as safe",
@@ -568,6 +568,17 @@ impl Case<'_> {
     fn alternatives(&self, failure: Option<ServingFailure>) -> Vec<String> {
         let Some(failure) = failure else { return Vec::new() };
         let mut ways: Vec<String> = ways(self.engine, failure).iter().map(|&way| way.to_owned()).collect();
+        let before = self.plan.part(ServingPart::Before).filter(|&before| before >= MIN_OF_OTHERS);
+        if let (Some(before), ServingFailure::NoKvCache | ServingFailure::ModelLength) = (before, failure) {
+            ways.insert(
+                0,
+                format!(
+                    "end the other processes on this GPU, or an earlier run that still holds memory: {} was \
+                     in use before",
+                    written(before)
+                ),
+            );
+        }
         let Some(numbers) = self.oom.map(|oom| &oom.numbers) else { return ways };
         let others = numbers.of_others();
         if others.0 >= 1 << 30 && numbers.this_process.is_some() {
@@ -617,6 +628,9 @@ fn ways(engine: Engine, failure: ServingFailure) -> &'static [&'static str] {
         (_, F::ProfilingChanged) | (Engine::Sglang, F::ModelLength | F::ProfilingOom) => &[],
     }
 }
+
+/// Memory in use before the engine started that is more than its own CUDA context.
+const MIN_OF_OTHERS: Bytes = Bytes(2 << 30);
 
 /// Smallest change of the setting that is suggested where nothing failed.
 const MIN_STEP: f64 = 0.009;

@@ -38,7 +38,13 @@ pub(super) struct WorkerFigures {
     /// Weights and non-PyTorch memory together.
     pub(super) consumed: Option<i64>,
     pub(super) activations: Option<i64>,
+    /// Weights and activations together.
+    pub(super) peak: Option<i64>,
     pub(super) non_pytorch: Option<i64>,
+    /// Non-PyTorch memory of the whole GPU, with that of other processes.
+    pub(super) non_pytorch_device: Option<i64>,
+    /// In use on the whole GPU once the weights are loaded.
+    pub(super) in_use_loaded: Option<i64>,
     pub(super) kv_cache: Option<i64>,
     pub(super) graphs: Option<i64>,
     pub(super) graphs_estimated: Option<i64>,
@@ -60,7 +66,10 @@ impl WorkerFigures {
             weights: self.weights.or(other.weights),
             consumed: self.consumed.or(other.consumed),
             activations: self.activations.or(other.activations),
+            peak: self.peak.or(other.peak),
             non_pytorch: self.non_pytorch.or(other.non_pytorch),
+            non_pytorch_device: self.non_pytorch_device.or(other.non_pytorch_device),
+            in_use_loaded: self.in_use_loaded.or(other.in_use_loaded),
             kv_cache: self.kv_cache.or(other.kv_cache),
             graphs: self.graphs.or(other.graphs),
             graphs_estimated: self.graphs_estimated.or(other.graphs_estimated),
@@ -164,7 +173,10 @@ impl EngineLaunch {
             "weights_more_gib" => (&mut figures.weights, true),
             "consumed_gib" => (&mut figures.consumed, false),
             "activations_gib" => (&mut figures.activations, false),
+            "peak_gib" => (&mut figures.peak, false),
             "non_pytorch_gib" => (&mut figures.non_pytorch, false),
+            "non_pytorch_device_gib" => (&mut figures.non_pytorch_device, false),
+            "in_use_loaded_gib" => (&mut figures.in_use_loaded, false),
             "kv_gib" => (&mut figures.kv_cache, false),
             "kv_keys_gib" | "kv_values_gib" | "kv_more_gib" => (&mut figures.kv_cache, true),
             "graphs_gib" => (&mut figures.graphs, false),

@@ -76,6 +76,16 @@ pub(super) const LINES: &[LineRow] = &[
             r"therestofthememoryreservedforKVCacheis(?<kv_gib>NUM)GiB"
         ),
     ),
+    // 0.6.3 to 0.6.5.
+    vllm(
+        Reached(Stage::Profiled),
+        concat!(
+            r"Memoryprofilingresults:(?:duration=NUMseconds,)?total_gpu_memory=(?<total_gib>NUM)GiB,?",
+            r"initial_memory_usage=(?<in_use_loaded_gib>NUM)GiB,?peak_torch_memory=(?<peak_gib>NUM)GiB,?",
+            r"memory_usage_post_profile=NUMGi[bB],?non_torch_memory=(?<non_pytorch_device_gib>NUM)GiB,?",
+            r"kv_cache_size=(?<kv_gib>NUM)GiB,?gpu_memory_utilization=(?<utilization_rounded>FRACTION)"
+        ),
+    ),
     // V1: what is logged at DEBUG, then at INFO.
     vllm(
         Figures,

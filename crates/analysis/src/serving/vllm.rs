@@ -17,9 +17,13 @@ pub(super) fn plan(launch: &EngineLaunch, figures: WorkerFigures) -> MemoryPlan 
     // Where weights and non-PyTorch memory are one figure, the activations include the estimate for graphs.
     let activations = match figures.consumed {
         Some(_) => figures.activations.map(|activations| activations - graphs_in_budget),
-        None => figures.activations,
+        None => figures.activations.or_else(|| Some(figures.peak? - figures.weights?)),
     };
-    let non_pytorch = figures.non_pytorch.or_else(|| Some(figures.consumed? - figures.weights?));
+    let before = before(figures, total);
+    let non_pytorch = figures
+        .non_pytorch
+        .or_else(|| Some(figures.consumed? - figures.weights?))
+        .or_else(|| Some(figures.non_pytorch_device? - before?));
     let others = || Some(figures.weights? + activations? + non_pytorch? + graphs_in_budget);
     let kv_cache = launch.kv_available.or(figures.kv_cache).or_else(|| Some(budget? - others()?));
     // What is left of the budget is what the log does not split.
@@ -32,7 +36,6 @@ pub(super) fn plan(launch: &EngineLaunch, figures: WorkerFigures) -> MemoryPlan 
         None
     };
     let graphs = figures.graphs.or(Some(graphs_in_budget));
-    let before = total.zip(figures.free).map(|(total, free)| total - free);
     let rest = if before.is_some() { ServingPart::Left } else { ServingPart::LeftOrBefore };
     let (parts, excess) = adding_up(
         &[
@@ -62,13 +65,21 @@ pub(super) fn plan(launch: &EngineLaunch, figures: WorkerFigures) -> MemoryPlan 
         serving_margin: total.map_or(0, margin),
         expected_graphs: figures.graphs_estimated.or_else(|| total.map(assumed_graphs)).unwrap_or(0),
         shortage: budget.zip(kv_cache).map(|(budget, kv_cache)| {
+            let rest =
+                if figures.non_pytorch_device.is_some() { "what else uses the GPU" } else { "libraries" };
             format!(
-                "weights, activations and libraries need {}, and vLLM may use {}",
+                "weights, activations and {rest} need {}, and vLLM may use {}",
                 written(size(budget - kv_cache)),
                 written(size(budget))
             )
         }),
     }
+}
+
+/// Memory in use before vLLM began to measure.
+fn before(figures: WorkerFigures, total: Option<i64>) -> Option<i64> {
+    let measured = total.zip(figures.free).map(|(total, free)| total - free);
+    measured.or_else(|| Some(figures.in_use_loaded? - figures.weights?))
 }
 
 /// What vLLM's share of the GPU cannot be: what others use, what it allocates on top, and a margin.
@@ -79,6 +90,8 @@ fn reserves(
     graphs_in_budget: i64,
 ) -> Vec<Reserve> {
     let before = match figures.free {
+        // These releases count what others use as their own share.
+        _ if figures.non_pytorch_device.is_some() => Reserve { what: "", bytes: 0 },
         Some(free) => Reserve { what: "in use before it started", bytes: total - free },
         None => Reserve { what: "assumed to be in use before it started", bytes: assumed_context(total) },
     };

@@ -432,6 +432,33 @@ fn short_messages_are_distinguished() {
             "ERROR: [TRT]: 2: [virtualMemoryBuffer.cpp::resizePhysical::160] Error Code 2: OutOfMemory (no further information)",
             "tensorrt not_pytorch",
         ),
+        (
+            "RuntimeError: GET was unable to find an engine to execute this computation",
+            "cudnn-algorithm unknown",
+        ),
+        (
+            "RuntimeError: cusolver error: CUSOLVER_STATUS_INTERNAL_ERROR, when calling `cusolverDnCreate(handle)`",
+            "cuda-library not_pytorch",
+        ),
+        ("RuntimeError: cuFFT error: CUFFT_ALLOC_FAILED", "cuda-library not_pytorch"),
+        (
+            "RuntimeError: unable to open shared memory object </torch_3422_1> in read-write mode: Too many open files (24)",
+            "open-files host_memory",
+        ),
+        ("RuntimeError: received 0 items of ancdata", "open-files host_memory"),
+        (
+            "RuntimeError: unable to open shared memory object </torch_3422_1> in read-write mode",
+            "shared-memory host_memory",
+        ),
+        ("OSError: [Errno 28] No space left on device: '/dev/shm/sem.mp-1x'", "shared-memory host_memory"),
+        (
+            "torch._inductor.exc.InductorError: RuntimeError: No valid triton configs. OutOfMemoryError: out of resource: triton_red_fused_add_1 Required: 272640 Hardware limit:232448 Reducing block sizes or `num_stages` may help.",
+            "triton-shared-memory not_pytorch",
+        ),
+        (
+            "ValueError: Some modules are dispatched on the CPU or the disk. Make sure you have enough GPU RAM to fit\nthe quantized model.",
+            "quantized-offload capacity",
+        ),
         ("Server error: Not enough memory to handle 256 prefill tokens. You need to decrease", "tgi limit"),
         (
             "MPSNDArray.mm:850: failed assertion [MPSNDArray initWithDevice:descriptor:] Error: total bytes of NDArray > 2**32'",

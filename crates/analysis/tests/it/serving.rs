@@ -104,6 +104,42 @@ fn the_first_engine_of_vllm_prints_every_figure() {
 }
 
 #[test]
+fn a_release_that_counts_other_processes_as_its_own() {
+    let log = |value: &str, initial: &str, non_torch: &str, kv_cache: &str, failure: &str| {
+        report(&format!(
+            "vllm-1  | INFO 11-18 18:07:33 model_runner.py:1077] Loading model weights took 2.0000 GB\n\
+             vllm-1  | INFO 11-18 18:07:40 worker.py:232] Memory profiling results: total_gpu_memory=22.00GiB \
+             initial_memory_usage={initial}GiB peak_torch_memory=3.50GiB memory_usage_post_profile=5.00Gib \
+             non_torch_memory={non_torch}GiB kv_cache_size={kv_cache}GiB gpu_memory_utilization={value}\n{failure}"
+        ))
+    };
+    let healthy = log("0.80", "2.60", "0.70", "13.40", "");
+    assert_eq!(
+        parts(&healthy),
+        [
+            ("weights", 2.0),
+            ("KV cache", 13.4),
+            ("activations (peak)", 1.5),
+            ("non-PyTorch memory", 0.1),
+            ("in use before it started", 0.6),
+            ("left", 4.4),
+        ]
+    );
+    // (22 - 1.1 assumed for graphs - 0.5 margin) / 22 = 0.927; what others use is in the setting already.
+    assert_eq!((healthy.verdict.turn, healthy.verdict.to), (Turn::Raise, Some(0.92)));
+
+    let error =
+        "ERROR 11-18 18:07:40 engine.py:366] No available memory for the cache blocks. Try increasing it";
+    let crowded = log("0.30", "20.50", "18.60", "-15.50", error);
+    assert_eq!(
+        (crowded.verdict.failure, crowded.verdict.turn),
+        (Some(ServingFailure::NoKvCache), Turn::Keep)
+    );
+    assert!(crowded.verdict.summary.contains("what else uses the GPU need 22.10 GiB"), "{crowded:#?}");
+    assert!(crowded.verdict.alternatives[0].contains("18.50 GiB was in use before"), "{crowded:#?}");
+}
+
+#[test]
 fn graphs_in_the_budget_are_not_counted_twice() {
     let report = report(&fixture("vllm-healthy"));
     assert_eq!(
