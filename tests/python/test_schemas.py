@@ -88,6 +88,9 @@ def questions(command: str, folder: pathlib.Path) -> list[list[str]]:
             return [[programs], ["--statistics", programs], [str(folder / "train.ipynb")], [str(folder)]]
         case "rule":
             return [[], ["OOM101"]]
+        case "query":
+            sql = "SELECT * FROM blocks JOIN stacks USING (stack_id)"
+            return [[ZOO[0], sql], ["--limit", "2", HOLDERS, "SELECT event, action, NULL, 0.5 FROM events"]]
         case "doctor":
             return [["--python", "/nowhere"]]
         case "watch":
