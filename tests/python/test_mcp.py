@@ -124,6 +124,8 @@ def test_an_agent_finds_a_leak_and_proves_the_fix(runs: pathlib.Path) -> None:
         text, lint = await agent.call("lint", paths=["holders.py", "cycle_ctx.py"])
         assert "fix: " in text and lint["findings"]
         # The run that no longer leaks.
+        _, snapshot = await agent.call("report", path="leak_infer_outputs.pickle.xz")
+        assert snapshot["next_calls"] == [], "a snapshot has no holders, and its source is not here"
         text, compared = await agent.call("compare", before=leaking["path"], after="gpu")
         assert "resolved findings" in text and compared["pairs"]
         assert "oomph view" not in text
@@ -140,10 +142,13 @@ def test_an_agent_explains_an_oom(runs: pathlib.Path) -> None:
         text, report = await agent.call("report", path="oom")
         finding = report["inputs"][0]["devices"][0]["findings"][0]
         assert finding["kind"] == "oom" and "oom.py:22" in text and "58%" in finding["fix"]
-        text, search = await agent.follow(report, "what_if")
+        text, modules = await agent.follow(report, "report")
+        assert modules["inputs"][0]["devices"][0]["live"]["by"] == "module" and "Model.a" in text
+        text, smallest = await agent.follow(report, "what_if")
+        assert 6 << 30 < smallest["smallest_gpu"] < 7 << 30 and "smallest GPU" in text
+        text, search = await agent.call("what_if", path="oom", search=True)
         assert "NOTHING FITS" in text and search["trials"]
-        text, modules = await agent.call("report", path="oom", at="oom", by="module", top=3)
-        assert len(modules["inputs"][0]["devices"][0]["live"]["groups"]) <= 3
+        assert {call["tool"] for call in search["next_calls"]} == {"what_if", "report"}
 
     converse(script, "--root", runs)
 
@@ -336,6 +341,13 @@ def test_slow_calls_report_progress_and_end_at_the_limit(runs: pathlib.Path) -> 
     converse(script, "--root", runs, "--time-limit", "3")
 
 
+def is_running(process: str) -> bool:
+    try:
+        return pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
 class RawServer:
     """A server whose messages are written by hand."""
 
@@ -358,7 +370,9 @@ class RawServer:
         self.send(id=number, method="tools/call", params={"name": tool, "arguments": arguments})
 
     def workers(self) -> list[str]:
-        return pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        """Processes that the server has started and that still run."""
+        children = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return [child for child in children if is_running(child)]
 
     def wait_for_workers(self, are_there: bool) -> None:
         deadline = time.monotonic() + 30
@@ -389,7 +403,7 @@ def test_the_server_ends_with_its_input_and_takes_its_workers_along(runs: pathli
     server.process.stdin.close()
     assert server.process.wait(timeout=20) == 0
     deadline = time.monotonic() + 10
-    while any(pathlib.Path(f"/proc/{worker}/exe").exists() for worker in workers):
+    while any(map(is_running, workers)):
         assert time.monotonic() < deadline
         time.sleep(0.01)
 

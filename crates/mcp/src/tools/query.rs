@@ -1,13 +1,17 @@
 //! `query`: SQL over the tables of a snapshot.
 
-use super::{AgentTool, PlannedCall, ToolPlan};
+use super::{AgentTool, AnswerText, PlannedCall, ToolPlan};
 use crate::answers::{CallError, NextCall};
 use crate::arguments::{self, CommandLine};
 use crate::roots::AllowedRoots;
+use analysis::words::{printable, shortened};
 use rmcp::model::JsonObject;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
+
+/// Longest cell in the text, in characters.
+const MAX_CELL_CHARS: usize = 80;
 
 /// Arguments of `query`.
 #[derive(Deserialize, JsonSchema)]
@@ -50,12 +54,25 @@ impl AgentTool for Query {
             .operand(&found.inner)
             .operand(&self.sql);
         let (path, sql, limit) = (roots.shown(&found), self.sql.clone(), self.limit);
-        Ok(ToolPlan::Command(PlannedCall::new(found.root, command).then(move |document: &Value| {
+        let planned = PlannedCall::new(found.root, command).then(move |document: &Value| {
             let next = document["next_offset"].as_u64().map(|offset| {
                 let arguments = json!({"path": path, "sql": sql, "offset": offset, "limit": limit});
                 NextCall::new("query", arguments, "returns the rows that follow")
             });
             next.into_iter().collect()
-        })))
+        });
+        Ok(ToolPlan::Command(PlannedCall { text: AnswerText::OfDocument(text), ..planned }))
     }
+}
+
+/// A line per row, which needs fewer letters than a table.
+fn text(document: &Value) -> String {
+    let cell = |value: &Value| match value {
+        Value::Null => String::new(),
+        Value::String(text) => shortened(&printable(text), MAX_CELL_CHARS),
+        other => other.to_string(),
+    };
+    let line = |cells: &Value| cells.as_array().into_iter().flatten().map(cell).collect::<Vec<_>>().join(" | ");
+    let rows = document["rows"].as_array().into_iter().flatten();
+    std::iter::once(&document["columns"]).chain(rows).map(line).collect::<Vec<_>>().join("\n")
 }

@@ -9,6 +9,7 @@ use rmcp::model::JsonObject;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::path::PathBuf;
 
 /// Arguments of `report`.
 #[derive(Deserialize, JsonSchema)]
@@ -85,37 +86,60 @@ impl AgentTool for Report {
             .option("by", self.by.name())
             .option("top", self.top)
             .operand(&found.inner);
-        let is_heap = |file: &std::path::PathBuf| file.extension().is_some_and(|ending| ending == "heap");
-        let has_holders = files.iter().any(|file| Sidecars::files(file).iter().any(is_heap));
-        let path = roots.shown(&found);
+        let is_heap = |file: &PathBuf| file.extension().is_some_and(|ending| ending == "heap");
+        let sidecars: Vec<PathBuf> = files.iter().flat_map(|file| Sidecars::files(file)).collect();
+        let about = AskedRun { is_recording: !sidecars.is_empty(), has_holders: sidecars.iter().any(is_heap) };
+        let (path, roots) = (roots.shown(&found), roots.clone());
         let planned = PlannedCall::new(found.root, command).paged("inputs", self.offset, self.limit);
-        Ok(ToolPlan::Command(planned.then(move |document| next_calls(document, &path, has_holders))))
+        Ok(ToolPlan::Command(planned.then(move |document| next_calls(document, &path, about, &roots))))
     }
 }
 
+/// What there is about a run besides its snapshot.
+#[derive(Clone, Copy)]
+struct AskedRun {
+    is_recording: bool,
+    has_holders: bool,
+}
+
 /// What to ask after the findings of all devices.
-fn next_calls(document: &Value, path: &str, has_holders: bool) -> Vec<NextCall> {
+fn next_calls(document: &Value, path: &str, about: AskedRun, roots: &AllowedRoots) -> Vec<NextCall> {
     let findings: Vec<&Value> = findings(document).collect();
     let of_kind = |kind: &str| findings.iter().find(|finding| finding["kind"] == kind);
     let mut next = Vec::new();
-    if let Some(leak) = of_kind("leak")
-        && has_holders
-    {
-        let site = &leak["site"];
-        let file = site["file"].as_str().and_then(|file| file.rsplit(['/', '\\']).next());
-        let arguments = match (file, site["line"].as_u64()) {
-            (Some(file), Some(line)) => json!({"path": path, "of": format!("{file}:{line}")}),
-            _ => json!({"path": path}),
-        };
-        next.push(NextCall::new("holders", arguments, "shows the variables that keep the leaked tensors alive"));
+    if let Some(leak) = of_kind("leak") {
+        let file = leak["site"]["file"].as_str().unwrap_or_default();
+        let name = file.rsplit(['/', '\\']).next().unwrap_or(file);
+        let source = [file, name].into_iter().find_map(|file| roots.located(file).ok());
+        if about.has_holders {
+            let arguments = json!({"path": path, "of": format!("{name}:{}", leak["site"]["line"])});
+            next.push(NextCall::new("holders", arguments, "shows what keeps the leaked tensors alive"));
+        } else if let Some(source) = source {
+            let arguments = json!({"paths": [roots.shown(&source)]});
+            next.push(NextCall::new("lint", arguments, "looks for the line that keeps the leaked tensors"));
+        }
     }
-    if of_kind("oom").is_some() {
-        let arguments = json!({"path": path, "search": true});
-        next.push(NextCall::new("what_if", arguments, "finds allocator settings with which it would have fit"));
-    }
-    if next.is_empty() {
-        let arguments = json!({"path": path, "gpu": "24GiB"});
-        next.push(NextCall::new("what_if", arguments, "says whether the run fits on a GPU with less memory"));
+    if let Some(oom) = of_kind("oom") {
+        let by = if about.is_recording { "module" } else { "category" };
+        next.extend(match oom["cause"].as_str() {
+            Some("fragmentation") => vec![NextCall::new(
+                "what_if",
+                json!({"path": path, "search": true}),
+                "finds allocator settings with which it would have fit",
+            )],
+            _ => vec![
+                NextCall::new(
+                    "report",
+                    json!({"path": path, "at": "oom", "by": by, "top": 10}),
+                    "names what filled the memory",
+                ),
+                NextCall::new(
+                    "what_if",
+                    json!({"path": path, "smallest_gpu": true}),
+                    "finds how much memory the recorded part would have needed",
+                ),
+            ],
+        });
     }
     next
 }

@@ -69,23 +69,23 @@ impl AgentTool for WhatIfCall {
     }
 }
 
-/// What to ask after a run that does not fit, or could fit with less.
+/// What to ask after a run that does not fit.
 fn next_calls(document: &Value, path: &str, gpu: Option<String>, search: bool) -> Vec<NextCall> {
-    let with_gpu = |mut arguments: Value| {
-        if let (Some(fields), Some(gpu)) = (arguments.as_object_mut(), gpu.clone()) {
-            fields.insert("gpu".to_owned(), gpu.into());
-        }
-        arguments
-    };
-    match (search, document["fits"].as_bool()) {
-        (false, Some(false)) => {
-            let search = with_gpu(json!({"path": path, "search": true}));
-            let report = json!({"path": path, "by": "category"});
-            vec![
-                NextCall::new("what_if", search, "looks for settings with which it fits"),
-                NextCall::new("report", report, "says what fills the memory, and what to change"),
-            ]
-        }
-        _ => Vec::new(),
+    let fits = if search { !document["best"].is_null() } else { document["fits"] != false };
+    if fits {
+        return Vec::new();
     }
+    let report = json!({"path": path, "by": "category"});
+    let report = NextCall::new("report", report, "says what fills the memory, and what to change");
+    let what_if = if search {
+        let arguments = json!({"path": path, "smallest_gpu": true});
+        NextCall::new("what_if", arguments, "finds how much memory the run needs")
+    } else {
+        let mut arguments = json!({"path": path, "search": true});
+        arguments.as_object_mut().into_iter().for_each(|fields| {
+            fields.extend(gpu.clone().map(|gpu| ("gpu".to_owned(), gpu.into())));
+        });
+        NextCall::new("what_if", arguments, "looks for settings with which it fits")
+    };
+    vec![what_if, report]
 }
