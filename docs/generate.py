@@ -77,8 +77,10 @@ def index() -> str:
         if not page:
             text += f"\n## {title}\n\n"
             continue
-        text += "\n## Start\n\n" if page == "index.md" else ""
-        address = SITE + page.removesuffix("index.md").replace(".md", "/")
+        if page == "index.md":
+            text += "\n## Start\n\n"
+            continue
+        address = SITE + page.replace(".md", "/")
         about = first_sentence(ROOT / "docs" / page)
         text += f"- [{title}]({address})" + (f": {about}" if about else "") + "\n"
     return text

@@ -2,8 +2,8 @@
 
 use crate::{
     CheckDocument, DiffDocument, DoctorDocument, ExplainDocument, FitDocument, FleetDocument,
-    HoldersDocument, LintDocument, PredictDocument, QueryDocument, ReportDocument, RuleDocument, SimulateDocument,
-    WatchDocument,
+    HoldersDocument, LintDocument, PredictDocument, QueryDocument, ReportDocument, RuleDocument,
+    SimulateDocument, WatchDocument,
 };
 use schemars::generate::{SchemaGenerator, SchemaSettings};
 use schemars::transform::RecursiveTransform;

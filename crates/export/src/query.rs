@@ -100,8 +100,8 @@ fn definition(table: &ExportTable<'_>) -> String {
     format!("CREATE TABLE {} ({})", table.name, columns.join(", "))
 }
 
-/// The columns that a statement reads, by table: those that SQLite asks for, and all that it names, because SQLite
-/// does not ask for what USING and NATURAL compare.
+/// The columns that a statement reads, by table: those that SQLite asks for, and all that it names, because
+/// SQLite does not ask for what USING and NATURAL compare.
 fn columns_read(connection: &mut Connection, statement: &str) -> rusqlite::Result<ColumnsRead> {
     let asked = Arc::new(Mutex::new(ColumnsRead::new()));
     restrict(connection, asked.clone())?;
@@ -162,8 +162,12 @@ fn fill(
     }
     let names: Vec<&str> = chosen.iter().map(|&index| table.schema.field(index).name().as_str()).collect();
     let transaction = connection.unchecked_transaction()?;
-    let insert =
-        format!("INSERT INTO {} ({}) VALUES ({})", table.name, names.join(", "), vec!["?"; names.len()].join(", "));
+    let insert = format!(
+        "INSERT INTO {} ({}) VALUES ({})",
+        table.name,
+        names.join(", "),
+        vec!["?"; names.len()].join(", ")
+    );
     let mut statement = transaction.prepare(&insert)?;
     for batch in table.batches {
         if Instant::now() > deadline {
@@ -219,9 +223,11 @@ fn json(value: ValueRef<'_>) -> Value {
 fn explain(error: rusqlite::Error, tables: &[ExportTable<'_>], time: Duration) -> Failure {
     let what = "the statement cannot be run";
     match &error {
-        rusqlite::Error::MultipleStatement => {
-            Failure::new(what, Some("it is more than one statement".to_owned()), Some("send one SELECT at a time"))
-        }
+        rusqlite::Error::MultipleStatement => Failure::new(
+            what,
+            Some("it is more than one statement".to_owned()),
+            Some("send one SELECT at a time"),
+        ),
         rusqlite::Error::InvalidQuery => only_queries(),
         _ => match error.sqlite_error_code() {
             Some(ErrorCode::OperationInterrupted) => too_slow(time),
@@ -265,7 +271,7 @@ fn too_slow(time: Duration) -> Failure {
     Failure::new(
         format!("the query took longer than {} s", time.as_secs()),
         None,
-        Some("read fewer tables and columns, or narrow it down with WHERE; join on equal columns, not on ranges"),
+        Some("read fewer tables and columns, narrow it down with WHERE, and join on equal columns only"),
     )
 }
 
@@ -289,7 +295,8 @@ mod tests {
     fn only_the_columns_of_the_statement_are_copied() {
         let read = |statement: &str| {
             let mut connection = Connection::open_in_memory().expect("memory");
-            let snapshot = snapshot::read(&br#"{"segments": [], "device_traces": []}"#[..]).expect("a snapshot");
+            let snapshot =
+                snapshot::read(&br#"{"segments": [], "device_traces": []}"#[..]).expect("a snapshot");
             for table in tables::tables(&snapshot, &[]).expect("tables") {
                 connection.execute(&definition(&table), []).expect("a table");
             }
@@ -315,7 +322,8 @@ mod tests {
         let snapshot = fixture();
         let devices = analysis::devices(&snapshot);
         let statement = "SELECT event, allocated FROM events ORDER BY allocated DESC, event";
-        let page = |offset, rows| query(&snapshot, &devices, statement, QueryLimits { offset, rows, ..MINUTE });
+        let page =
+            |offset, rows| query(&snapshot, &devices, statement, QueryLimits { offset, rows, ..MINUTE });
         let whole = page(0, 5000).expect("all rows");
         assert_eq!((whole.rows.len(), whole.has_more), (3193, false));
         let (first, second) = (page(0, 3000).expect("a page"), page(3000, 193).expect("a page"));
@@ -356,7 +364,10 @@ mod tests {
             "EXPLAIN DELETE FROM events",
         ] {
             let message = refused(statement);
-            assert!(message.contains("not a query") || message.contains("cannot be run"), "{statement}: {message}");
+            assert!(
+                message.contains("not a query") || message.contains("cannot be run"),
+                "{statement}: {message}"
+            );
         }
         assert!(refused("SELECT 1; SELECT 2").contains("more than one statement"));
         assert!(refused("").contains("not a query"));

@@ -117,7 +117,8 @@ impl CallAnswer {
         }
         let bytes = document.to_string().len();
         if bytes > MAX_DOCUMENT_BYTES {
-            let cause = format!("its JSON has {} KB, {} KB are the limit", bytes / 1000, MAX_DOCUMENT_BYTES / 1000);
+            let cause =
+                format!("its JSON has {} KB, {} KB are the limit", bytes / 1000, MAX_DOCUMENT_BYTES / 1000);
             return Err(CallError::new("the answer is too large", &cause)
                 .hinting("lower `top` or `limit`, or name one recording"));
         }
@@ -293,7 +294,8 @@ mod tests {
 
     #[test]
     fn errors_of_commands_are_read() {
-        let output = "note: x\nerror: `a` is not a snapshot\n  cause: it is\n    empty\nhint: record it again\n";
+        let output =
+            "note: x\nerror: `a` is not a snapshot\n  cause: it is\n    empty\nhint: record it again\n";
         let error = CallError::from_output(output).expect("an error");
         assert_eq!(error.text(), "error: `a` is not a snapshot\ncause: it is empty\nhint: record it again");
         assert!(CallError::from_output("note: x").is_none());

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Returns the schema of a tool's arguments. An argument that may be left out has no `null`, which models would
-/// have to know how to write.
+/// Returns the schema of a tool's arguments. An argument that may be left out has no `null`, which models
+/// would have to know how to write.
 pub(crate) fn input_schema<T: JsonSchema>() -> JsonObject {
     let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
     let mut schema = settings.into_generator().into_root_schema_for::<T>();
@@ -80,7 +80,10 @@ fn object(schema: Schema) -> JsonObject {
 }
 
 /// Reads the arguments of a tool; those that it does not know are errors that list its own.
-pub(crate) fn read<T: DeserializeOwned + JsonSchema>(tool: &str, arguments: JsonObject) -> Result<T, CallError> {
+pub(crate) fn read<T: DeserializeOwned + JsonSchema>(
+    tool: &str,
+    arguments: JsonObject,
+) -> Result<T, CallError> {
     serde_json::from_value(Value::Object(arguments)).map_err(|error| {
         let schema = input_schema::<T>();
         let names = |list: &Value| list.as_object().map(|fields| fields.keys().cloned().collect::<Vec<_>>());
@@ -151,7 +154,8 @@ impl CommandLine {
     /// Returns the command line as people would write it.
     pub(crate) fn shown(&self) -> String {
         let words = self.words.iter().filter(|word| *word != "--").map(|word| word.to_string_lossy());
-        let quoted = words.map(|word| if word.contains(' ') { format!("'{word}'") } else { word.into_owned() });
+        let quoted =
+            words.map(|word| if word.contains(' ') { format!("'{word}'") } else { word.into_owned() });
         format!("`oomph {}`", quoted.collect::<Vec<_>>().join(" "))
     }
 }

@@ -1,10 +1,10 @@
 //! Commands of oomph for coding agents: an MCP server on standard input and output, and a skill file.
 //!
-//! Each tool of the server is a command of oomph. It runs in a process of its own ([`confine`]), which can read
-//! the folders that the user allows and nothing else, is killed when the client cancels the call, and whose
-//! failure leaves the server alone. `tools/` has one file per tool: its arguments, the command that they mean,
-//! and the calls that may follow its answer. `server.rs` speaks the protocol, and is the only asynchronous code
-//! besides `workers.rs`.
+//! Each tool of the server is a command of oomph. It runs in a process of its own ([`confine`]), which can
+//! read the folders that the user allows and nothing else, is killed when the client cancels the call, and
+//! whose failure leaves the server alone. `tools/` has one file per tool: its arguments, the command that
+//! they mean, and the calls that may follow its answer. `server.rs` speaks the protocol, and is the only
+//! asynchronous code besides `workers.rs`.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -42,8 +42,8 @@ pub fn serve(options: &ServerOptions, host: &Host) -> anyhow::Result<()> {
     server::run(server)
 }
 
-/// Makes this process a worker of a server: it works in `folder`, ends with the server, and unless it runs the
-/// user's program, it can only read files below the roots.
+/// Makes this process a worker of a server: it works in `folder`, ends with the server, and unless it runs
+/// the user's program, it can only read files below the roots.
 pub fn confine(roots: &[PathBuf], folder: &Path, allow_run: bool) -> anyhow::Result<()> {
     std::env::set_current_dir(folder)?;
     system::end_with_parent();

@@ -56,7 +56,8 @@ pub(crate) enum RecordingKind {
 pub(crate) fn search(roots: &AllowedRoots, folder: Option<&AllowedPath>) -> RecordingsDocument {
     let all = roots.folders().iter();
     let all = all.map(|root| AllowedPath { root: root.clone(), inner: Path::new(".").to_owned() });
-    let mut open: VecDeque<AllowedPath> = folder.map_or_else(|| all.collect(), |folder| [folder.clone()].into());
+    let mut open: VecDeque<AllowedPath> =
+        folder.map_or_else(|| all.collect(), |folder| [folder.clone()].into());
     let mut found = RecordingsDocument { recordings: Vec::new(), incomplete: false };
     let mut seen = 0;
     // Folders near the root come first.
@@ -72,7 +73,8 @@ pub(crate) fn search(roots: &AllowedRoots, folder: Option<&AllowedPath>) -> Reco
             let name = entry.file_name();
             let name = name.to_string_lossy();
             let Ok(kind) = entry.file_type() else { continue };
-            let inner = if folder.inner == Path::new(".") { name.as_ref().into() } else { folder.inner.join(&*name) };
+            let inner =
+                if folder.inner == Path::new(".") { name.as_ref().into() } else { folder.inner.join(&*name) };
             let path = AllowedPath { root: folder.root.clone(), inner };
             let is_skipped = name.starts_with('.') || SKIPPED_FOLDERS.contains(&&*name);
             if kind.is_dir() && !is_skipped {

@@ -153,9 +153,7 @@ impl AllowedRoots {
         let error = CallError::new(&format!("`{}` cannot be read", printable(given)), cause);
         match names.is_empty() {
             true => error.hinting("no recordings or logs are below the roots of this server"),
-            false => {
-                error.hinting(&format!("there are {} files, such as {}", found.len(), names.join(", ")))
-            }
+            false => error.hinting(&format!("there are {} files, such as {}", found.len(), names.join(", "))),
         }
         .then(list(None))
     }
@@ -203,9 +201,14 @@ mod tests {
             assert_eq!(roots.find(given).expect(given).inner, Path::new("deep/a.pickle"));
         }
         let absolute = inside.join("deep/a.pickle");
-        assert_eq!(roots.find(absolute.to_str().expect("text")).expect("found").inner, Path::new("deep/a.pickle"));
+        assert_eq!(
+            roots.find(absolute.to_str().expect("text")).expect("found").inner,
+            Path::new("deep/a.pickle")
+        );
         assert_eq!(roots.find(".").expect("the root").inner, Path::new("."));
-        for given in ["../secret.pickle", "deep/../../secret.pickle", "/etc/passwd", "/dev/zero", "/nowhere/x"] {
+        for given in
+            ["../secret.pickle", "deep/../../secret.pickle", "/etc/passwd", "/dev/zero", "/nowhere/x"]
+        {
             assert!(refusal(&roots, given).contains("not below a root"), "{given}");
         }
         assert!(refusal(&roots, "deep/b.pickle").contains("deep/a.pickle"), "names what there is");

@@ -20,7 +20,8 @@ It reads files below the folder in which it starts, or those of `--root DIR`.";
 /// Name of the file.
 const FILE_NAME: &str = "SKILL.md";
 /// Line of a file that a later `oomph skill` may replace.
-const OWN_LINE: &str = "<!-- Written by `oomph skill`, which replaces this file. Without this line it does not. -->";
+const OWN_LINE: &str =
+    "<!-- Written by `oomph skill`, which replaces this file. Without this line it does not. -->";
 
 /// Returns the folder of the skill for all projects of this user.
 pub fn user_folder() -> Result<PathBuf, Failure> {
@@ -62,7 +63,8 @@ mod tests {
 
     #[test]
     fn the_format_is_that_of_skills() {
-        let (front, body) = TEXT.strip_prefix("---\n").expect("front matter").split_once("\n---\n").expect("its end");
+        let (front, body) =
+            TEXT.strip_prefix("---\n").expect("front matter").split_once("\n---\n").expect("its end");
         let field = |name: &str| {
             let line = front.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
             line.unwrap_or_else(|| panic!("no field {name}"))

@@ -60,8 +60,8 @@ impl WorkerPool {
             std::env::current_exe()
                 .map_err(|error| Failure::new("this program cannot be found", Some(error.to_string()), None))
         };
-        // In a wheel, this process is Python. It looks for modules in the folder that it starts in, which must
-        // not be one of the user's.
+        // In a wheel, this process is Python. It looks for modules in the folder that it starts in, which
+        // must not be one of the user's.
         let (program, words, start) = match (&host.python, &host.libraries) {
             (Some(python), Some(package)) => {
                 let words = ["-m", "oomph"].map(OsString::from).to_vec();
@@ -78,14 +78,20 @@ impl WorkerPool {
     pub(crate) async fn run(&self, command: WorkerCommand) -> Result<WorkerOutput, CallError> {
         let limit = self.time_limit.as_secs();
         let too_slow = || {
-            CallError::new(&format!("the call took longer than {limit} s"), "the server's time limit ended it")
-                .hinting("name one recording, or have the server started with a higher `--time-limit`")
+            CallError::new(
+                &format!("the call took longer than {limit} s"),
+                "the server's time limit ended it",
+            )
+            .hinting("name one recording, or have the server started with a higher `--time-limit`")
         };
-        tokio::time::timeout(self.time_limit, self.finished(command)).await.unwrap_or_else(|_| Err(too_slow()))
+        tokio::time::timeout(self.time_limit, self.finished(command))
+            .await
+            .unwrap_or_else(|_| Err(too_slow()))
     }
 
     async fn finished(&self, command: WorkerCommand) -> Result<WorkerOutput, CallError> {
-        let failed = |error: std::io::Error| CallError::new("the command could not be run", &error.to_string());
+        let failed =
+            |error: std::io::Error| CallError::new("the command could not be run", &error.to_string());
         let _turn = self.free.acquire().await;
         let mut child = self.process(&command).spawn().map_err(failed)?;
         if let (Some(mut to), Some(text)) = (child.stdin.take(), &command.input) {

@@ -23,7 +23,8 @@ pub(crate) struct McpArgs {
     pub(crate) allow_run: bool,
 
     /// Time limit of a call in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) time_limit: u64,
 
     /// Of a worker: the root to work in

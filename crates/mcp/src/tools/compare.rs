@@ -12,7 +12,7 @@ use serde_json::json;
 /// Arguments of `compare`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Compare {
+pub(super) struct CompareCall {
     /// Recording or snapshot to compare with, or a folder of ranks.
     before: String,
     /// Recording or snapshot to look at, or a folder with the same ranks.
@@ -26,11 +26,11 @@ fn default_top() -> usize {
     10
 }
 
-impl AgentTool for Compare {
+impl AgentTool for CompareCall {
     const NAME: &str = "compare";
     const TITLE: &str = "Compare two runs";
-    const DESCRIPTION: &str = "Compares two recorded runs: did the peak fall, which findings appeared or are gone, \
-        and which lines hold more or less. Proves that a fix worked.";
+    const DESCRIPTION: &str = "Compares two recorded runs: did the peak fall, which findings appeared or are \
+        gone, and which lines hold more or less. Proves that a fix worked.";
 
     fn output_schema() -> JsonObject {
         arguments::output_schema("diff", None)

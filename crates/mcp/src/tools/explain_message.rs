@@ -12,7 +12,7 @@ use serde_json::json;
 /// Arguments of `explain_message`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ExplainMessage {
+pub(super) struct ExplainMessageCall {
     /// The error message, or the part of a log with it.
     text: Option<String>,
     /// Log file, in place of `text`.
@@ -31,12 +31,12 @@ fn default_limit() -> usize {
     5
 }
 
-impl AgentTool for ExplainMessage {
+impl AgentTool for ExplainMessageCall {
     const NAME: &str = "explain_message";
     const TITLE: &str = "Explain an out-of-memory message";
-    const DESCRIPTION: &str = "Explains out-of-memory errors in a pasted message (`text`) or a log file (`path`): \
-        PyTorch on any backend, NCCL, cuBLAS, the OOM killer, vLLM, SGLang, JAX and others. For when there is no \
-        recording.";
+    const DESCRIPTION: &str = "Explains out-of-memory errors in a pasted message (`text`) or a log file \
+        (`path`): PyTorch on any backend, NCCL, cuBLAS, the OOM killer, vLLM, SGLang, JAX and others. For \
+        when there is no recording.";
 
     fn output_schema() -> JsonObject {
         arguments::output_schema("explain", None)
@@ -54,10 +54,14 @@ impl AgentTool for ExplainMessage {
                 PlannedCall::new(found.root.clone(), command.operand(&found.inner))
             }
             _ => {
-                return Err(CallError::new("invalid arguments of `explain_message`", "give either `text` or `path`"));
+                return Err(CallError::new(
+                    "invalid arguments of `explain_message`",
+                    "give either `text` or `path`",
+                ));
             }
         };
-        let next = NextCall::new("list_recordings", json!({}), "a recording, if there is one, names the lines");
+        let next =
+            NextCall::new("list_recordings", json!({}), "a recording, if there is one, names the lines");
         Ok(ToolPlan::Command(planned.paged("messages", self.offset, self.limit).then(|_| vec![next])))
     }
 }

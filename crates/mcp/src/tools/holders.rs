@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// Arguments of `holders`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Holders {
+pub(super) struct HoldersCall {
     /// Recording with holders, as list_recordings names it.
     path: String,
     /// Only tensors allocated there: `train.py:20`, `train.py`, or the name of a function. Not with another
@@ -44,11 +44,11 @@ enum HeapPart {
     Paths,
 }
 
-impl AgentTool for Holders {
+impl AgentTool for HoldersCall {
     const NAME: &str = "holders";
     const TITLE: &str = "What keeps tensors alive";
-    const DESCRIPTION: &str = "Names the Python variables, containers and reference cycles that keep tensors alive \
-        in a recording, and how much memory releasing each would free: why a leak is not freed.";
+    const DESCRIPTION: &str = "Names the Python variables, containers and reference cycles that keep tensors \
+        alive in a recording, and how much memory releasing each would free: why a leak is not freed.";
 
     fn output_schema() -> JsonObject {
         arguments::output_schema("holders", None)

@@ -47,9 +47,9 @@ enum LeastSeverity {
 impl AgentTool for LintCall {
     const NAME: &str = "lint";
     const TITLE: &str = "Find code that wastes GPU memory";
-    const DESCRIPTION: &str = "Checks Python files and notebooks for code that leaks or wastes GPU memory, without \
-        running it: losses kept with their graphs, missing no_grad, gradients zeroed in place, and more. For code \
-        without a recording.";
+    const DESCRIPTION: &str = "Checks Python files and notebooks for code that leaks or wastes GPU memory, \
+        without running it: losses kept with their graphs, missing no_grad, gradients zeroed in place, and \
+        more. For code without a recording.";
 
     fn output_schema() -> JsonObject {
         arguments::output_schema("lint", Some("findings"))
@@ -69,7 +69,8 @@ impl AgentTool for LintCall {
         let options = CommandLine::new("lint").optional("select", select).option("min-severity", severity);
         let words = found.iter().map(|path| word_for(path, &first.root));
         let command = words.fold(options, CommandLine::operand);
-        let planned = PlannedCall::new(first.root.clone(), command).paged("findings", self.offset, self.limit);
+        let planned =
+            PlannedCall::new(first.root.clone(), command).paged("findings", self.offset, self.limit);
         Ok(ToolPlan::Command(PlannedCall {
             text: AnswerText::OfDocument(text),
             list: Some("findings"),

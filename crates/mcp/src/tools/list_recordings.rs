@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 /// Arguments of `list_recordings`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ListRecordings {
+pub(super) struct ListRecordingsCall {
     /// Folder to search, with those below it; default: every root.
     folder: Option<String>,
     /// Number of files to skip, for the next page.
@@ -29,11 +29,11 @@ fn default_limit() -> usize {
     20
 }
 
-impl AgentTool for ListRecordings {
+impl AgentTool for ListRecordingsCall {
     const NAME: &str = "list_recordings";
     const TITLE: &str = "List recordings";
-    const DESCRIPTION: &str = "Lists recordings, PyTorch memory snapshots, bundles and logs that the other tools \
-        can read, the newest first. Call it first, to learn the paths.";
+    const DESCRIPTION: &str = "Lists recordings, PyTorch memory snapshots, bundles and logs that the other \
+        tools can read, the newest first. Call it first, to learn the paths.";
 
     fn output_schema() -> JsonObject {
         arguments::schema_of::<RecordingsDocument>()
@@ -59,7 +59,8 @@ fn text(document: &Value, total: usize) -> String {
     }
     for file in document["recordings"].as_array().into_iter().flatten() {
         let holders = if file["has_holders"] == true { ", with holders" } else { "" };
-        let (path, kind) = (file["path"].as_str().unwrap_or_default(), file["kind"].as_str().unwrap_or_default());
+        let (path, kind) =
+            (file["path"].as_str().unwrap_or_default(), file["kind"].as_str().unwrap_or_default());
         text.push_str(&format!("\n{path}  {kind}{holders}"));
     }
     text

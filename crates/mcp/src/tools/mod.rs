@@ -72,7 +72,15 @@ pub(crate) enum AnswerText {
 impl PlannedCall {
     fn new(folder: PathBuf, command: CommandLine) -> PlannedCall {
         let next = Box::new(|_: &Value| Vec::new());
-        PlannedCall { folder, command, input: None, text: AnswerText::OfCommand, list: None, page: None, next }
+        PlannedCall {
+            folder,
+            command,
+            input: None,
+            text: AnswerText::OfCommand,
+            list: None,
+            page: None,
+            next,
+        }
     }
 
     fn then(self, next: impl FnOnce(&Value) -> Vec<NextCall> + Send + 'static) -> PlannedCall {
@@ -109,15 +117,15 @@ const fn entry<T: AgentTool>() -> ToolEntry {
 
 /// All tools, in the order in which they are listed.
 pub(crate) static TOOLS: [ToolEntry; 9] = [
-    entry::<list_recordings::ListRecordings>(),
-    entry::<report::Report>(),
-    entry::<holders::Holders>(),
+    entry::<list_recordings::ListRecordingsCall>(),
+    entry::<report::ReportCall>(),
+    entry::<holders::HoldersCall>(),
     entry::<what_if::WhatIfCall>(),
-    entry::<compare::Compare>(),
-    entry::<explain_message::ExplainMessage>(),
+    entry::<compare::CompareCall>(),
+    entry::<explain_message::ExplainMessageCall>(),
     entry::<lint::LintCall>(),
-    entry::<query::Query>(),
-    entry::<predict::Predict>(),
+    entry::<query::QueryCall>(),
+    entry::<predict::PredictCall>(),
 ];
 
 #[cfg(test)]
@@ -133,8 +141,11 @@ mod tests {
             for (name, field) in schema["properties"].as_object().expect("properties") {
                 let text = field["description"].as_str().unwrap_or_default();
                 assert!(!text.is_empty(), "{}: {name} has no description", tool.name);
-                assert!(field["type"].is_string() || field["enum"].is_array() || field["oneOf"].is_array(),
-                    "{}: {name} has no simple type: {field}", tool.name);
+                assert!(
+                    field["type"].is_string() || field["enum"].is_array() || field["oneOf"].is_array(),
+                    "{}: {name} has no simple type: {field}",
+                    tool.name
+                );
             }
             assert!(tool.description.len() < 500, "{} is described in few words", tool.name);
             let roots = AllowedRoots::new(&[PathBuf::from(".")]).expect("a root");
@@ -149,7 +160,11 @@ mod tests {
         for tool in &TOOLS {
             let schema = (tool.output_schema)();
             assert_eq!(schema["type"], "object", "{}", tool.name);
-            assert!(schema["properties"]["next_calls"]["items"]["properties"]["tool"].is_object(), "{}", tool.name);
+            assert!(
+                schema["properties"]["next_calls"]["items"]["properties"]["tool"].is_object(),
+                "{}",
+                tool.name
+            );
         }
     }
 }

@@ -14,7 +14,7 @@ use std::path::Path;
 /// Arguments of `predict`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Predict {
+pub(super) struct PredictCall {
     /// Python script to run.
     script: String,
     /// Arguments of the script.
@@ -26,11 +26,11 @@ pub(super) struct Predict {
     steps: Option<u32>,
 }
 
-impl AgentTool for Predict {
+impl AgentTool for PredictCall {
     const NAME: &str = "predict";
     const TITLE: &str = "Run a program on an emulated GPU";
-    const DESCRIPTION: &str = "Runs a training script on an emulated GPU, without a real one: does it fit, how much \
-        memory it needs, what fills it. Executes the script.";
+    const DESCRIPTION: &str = "Runs a training script on an emulated GPU, without a real one: does it fit, \
+        how much memory it needs, what fills it. Executes the script.";
     const RUNS_PROGRAMS: bool = true;
 
     fn output_schema() -> JsonObject {
@@ -42,7 +42,10 @@ impl AgentTool for Predict {
         // With a folder in front, no name is an option of the interpreter.
         let script = Path::new(".").join(&found.inner);
         if script.extension().is_none_or(|ending| ending != "py") {
-            return Err(CallError::new(&format!("`{}` is not a Python script", roots.shown(&found)), "name a .py file"));
+            return Err(CallError::new(
+                &format!("`{}` is not a Python script", roots.shown(&found)),
+                "name a .py file",
+            ));
         }
         let options = CommandLine::new("predict")
             .option("gpu", &self.gpu)

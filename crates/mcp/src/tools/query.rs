@@ -16,11 +16,11 @@ const MAX_CELL_CHARS: usize = 80;
 /// Arguments of `query`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Query {
+pub(super) struct QueryCall {
     /// Snapshot or recording of one process, as list_recordings names it.
     path: String,
-    /// One SELECT in SQLite's dialect, such as `SELECT site_file, site_line, sum(size) AS bytes FROM blocks WHERE
-    /// state_at_end = 'active_allocated' GROUP BY 1, 2 ORDER BY bytes DESC`.
+    /// One SELECT in SQLite's dialect, such as `SELECT site_file, site_line, sum(size) AS bytes FROM blocks
+    /// WHERE state_at_end = 'active_allocated' GROUP BY 1, 2 ORDER BY bytes DESC`.
     sql: String,
     /// Number of rows to skip, for the next page.
     #[serde(default)]
@@ -34,13 +34,13 @@ fn default_limit() -> u64 {
     50
 }
 
-impl AgentTool for Query {
+impl AgentTool for QueryCall {
     const NAME: &str = "query";
     const TITLE: &str = "Query a snapshot with SQL";
-    const DESCRIPTION: &str = "Runs one read-only SQL query over a snapshot, for what no other tool answers. Tables: \
-        events(event, device, action, addr, size, time_us, stack_id, block_id, allocated, reserved, …), blocks(\
-        block_id, size, alloc_event, free_requested_event, site_file, site_line, site_function, state_at_end, \
-        module, label, tensor, …), segments, frames, stacks. Sizes are bytes.";
+    const DESCRIPTION: &str = "Runs one read-only SQL query over a snapshot, for what no other tool answers. \
+        Tables: events(event, device, action, addr, size, time_us, stack_id, block_id, allocated, reserved, \
+        …), blocks(block_id, size, alloc_event, free_requested_event, site_file, site_line, site_function, \
+        state_at_end, module, label, tensor, …), segments, frames, stacks. Sizes are bytes.";
 
     fn output_schema() -> JsonObject {
         arguments::output_schema("query", None)
@@ -72,7 +72,8 @@ fn text(document: &Value) -> String {
         Value::String(text) => shortened(&printable(text), MAX_CELL_CHARS),
         other => other.to_string(),
     };
-    let line = |cells: &Value| cells.as_array().into_iter().flatten().map(cell).collect::<Vec<_>>().join(" | ");
+    let line =
+        |cells: &Value| cells.as_array().into_iter().flatten().map(cell).collect::<Vec<_>>().join(" | ");
     let rows = document["rows"].as_array().into_iter().flatten();
     std::iter::once(&document["columns"]).chain(rows).map(line).collect::<Vec<_>>().join("\n")
 }

@@ -14,16 +14,16 @@ use std::path::PathBuf;
 /// Arguments of `report`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Report {
-    /// Snapshot, folder of a recording, or bundle, as list_recordings names it; the ranks of a job in one folder
-    /// are compared.
+pub(super) struct ReportCall {
+    /// Snapshot, folder of a recording, or bundle, as list_recordings names it; the ranks of a job in one
+    /// folder are compared.
     path: String,
     /// Moment whose live memory is listed: `peak`, `oom`, `end`, or the number of an event; default: the last
     /// OOM, else the peak.
     at: Option<String>,
     /// What to group live memory by. `module` needs a recording.
     #[serde(default)]
-    by: GroupBy,
+    by: LiveGrouping,
     /// Number of groups to list.
     #[serde(default = "default_top")]
     top: usize,
@@ -47,7 +47,7 @@ fn default_limit() -> usize {
 #[derive(Clone, Copy, Default, Deserialize, serde::Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
-enum GroupBy {
+enum LiveGrouping {
     #[default]
     Site,
     Category,
@@ -56,24 +56,24 @@ enum GroupBy {
     Size,
 }
 
-impl GroupBy {
+impl LiveGrouping {
     fn name(self) -> &'static str {
         match self {
-            GroupBy::Site => "site",
-            GroupBy::Category => "category",
-            GroupBy::Stack => "stack",
-            GroupBy::Module => "module",
-            GroupBy::Size => "size",
+            LiveGrouping::Site => "site",
+            LiveGrouping::Category => "category",
+            LiveGrouping::Stack => "stack",
+            LiveGrouping::Module => "module",
+            LiveGrouping::Size => "size",
         }
     }
 }
 
-impl AgentTool for Report {
+impl AgentTool for ReportCall {
     const NAME: &str = "report";
     const TITLE: &str = "Report on a run's GPU memory";
-    const DESCRIPTION: &str = "Says what is wrong with the GPU memory of a recorded run: leaks in bytes per step, \
-        failed allocations (OOM), fragmentation and more, each with its line of code and the fix; then the peak, \
-        and what fills it by line. The first call for any recording.";
+    const DESCRIPTION: &str = "Says what is wrong with the GPU memory of a recorded run: leaks in bytes per \
+        step, failed allocations (OOM), fragmentation and more, each with its line of code and the fix; then \
+        the peak, and what fills it by line. The first call for any recording.";
 
     fn output_schema() -> JsonObject {
         arguments::output_schema("report", None)
@@ -88,7 +88,8 @@ impl AgentTool for Report {
             .operand(&found.inner);
         let is_heap = |file: &PathBuf| file.extension().is_some_and(|ending| ending == "heap");
         let sidecars: Vec<PathBuf> = files.iter().flat_map(|file| Sidecars::files(file)).collect();
-        let about = AskedRun { is_recording: !sidecars.is_empty(), has_holders: sidecars.iter().any(is_heap) };
+        let about =
+            AskedRun { is_recording: !sidecars.is_empty(), has_holders: sidecars.iter().any(is_heap) };
         let (path, roots) = (roots.shown(&found), roots.clone());
         let planned = PlannedCall::new(found.root, command).paged("inputs", self.offset, self.limit);
         Ok(ToolPlan::Command(planned.then(move |document| next_calls(document, &path, about, &roots))))

@@ -15,11 +15,11 @@ use serde_json::{Value, json};
 pub(super) struct WhatIfCall {
     /// Snapshot or recording of one process, as list_recordings names it.
     path: String,
-    /// GPU to try: a name such as `l4`, `rtx4090` or `h100`, or its memory, such as `24GiB`; default: what the
-    /// run had.
+    /// GPU to try: a name such as `l4`, `rtx4090` or `h100`, or its memory, such as `24GiB`; default: what
+    /// the run had.
     gpu: Option<String>,
-    /// Settings to try, as in PYTORCH_CUDA_ALLOC_CONF, such as `expandable_segments:True`; default: the recorded
-    /// ones.
+    /// Settings to try, as in PYTORCH_CUDA_ALLOC_CONF, such as `expandable_segments:True`; default: the
+    /// recorded ones.
     settings: Option<String>,
     /// Try common settings and rank them. Not with `settings`.
     #[serde(default)]
@@ -42,9 +42,9 @@ fn default_limit() -> usize {
 impl AgentTool for WhatIfCall {
     const NAME: &str = "what_if";
     const TITLE: &str = "Will it fit; other settings";
-    const DESCRIPTION: &str = "Replays a recorded run on another GPU or with other allocator settings, without a \
-        GPU: does it fit (`gpu`), what would PYTORCH_CUDA_ALLOC_CONF change (`settings`), which settings are best \
-        (`search`), how small may the GPU be (`smallest_gpu`).";
+    const DESCRIPTION: &str = "Replays a recorded run on another GPU or with other allocator settings, \
+        without a GPU: does it fit (`gpu`), what would PYTORCH_CUDA_ALLOC_CONF change (`settings`), which \
+        settings are best (`search`), how small may the GPU be (`smallest_gpu`).";
 
     fn output_schema() -> JsonObject {
         arguments::output_schema("simulate", None)
@@ -54,8 +54,11 @@ impl AgentTool for WhatIfCall {
         let (found, files) = roots.find_recording(&self.path)?;
         if files.len() != 1 {
             let shown = roots.shown(&found);
-            return Err(CallError::new(&format!("`{shown}` has {} snapshots", files.len()), "a run is one of them")
-                .then(NextCall::new("list_recordings", json!({"folder": shown}), "shows them")));
+            return Err(CallError::new(
+                &format!("`{shown}` has {} snapshots", files.len()),
+                "a run is one of them",
+            )
+            .then(NextCall::new("list_recordings", json!({"folder": shown}), "shows them")));
         }
         let command = CommandLine::new("simulate")
             .optional("gpu", self.gpu.as_ref())

@@ -18,7 +18,8 @@ pub(super) fn print(answer: &QueryAnswer, offset: u64, terminal: &mut Terminal) 
         other => other.to_string(),
     };
     let cells: Vec<Vec<String>> = answer.rows.iter().map(|row| row.iter().map(cell).collect()).collect();
-    let names: Vec<String> = answer.columns.iter().map(|name| shortened(&printable(name), MAX_CELL_CHARS)).collect();
+    let names: Vec<String> =
+        answer.columns.iter().map(|name| shortened(&printable(name), MAX_CELL_CHARS)).collect();
     let widths: Vec<usize> = (0..names.len())
         .map(|column| cells.iter().chain([&names]).map(|row| row[column].width()).max().unwrap_or(0))
         .collect();
