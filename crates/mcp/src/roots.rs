@@ -218,7 +218,9 @@ mod tests {
     fn a_second_root_has_whole_paths() {
         let all = tempfile::tempdir().expect("a folder");
         let [a, b] = ["a", "b"].map(|name| all.path().canonicalize().expect("a path").join(name));
-        [&a, &b].map(|folder| fs::create_dir(folder).expect("a folder"));
+        for folder in [&a, &b] {
+            fs::create_dir(folder).expect("a folder");
+        }
         fs::write(b.join("x.pickle"), "x").expect("a file");
         let roots = roots(&[&a, &b]);
         let found = roots.find("x.pickle").expect("in the second root");
