@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes the pages that come from the program itself: docs/reference/cli.md, from `oomph COMMAND --help`, and the JSON
-schemas docs/reference/schemas/COMMAND.json, from `oomph schema COMMAND`.
+schemas docs/reference/schemas/COMMAND.json, from `oomph schema COMMAND`. And docs/llms.txt, the index for language models:
+below its handwritten head, the pages of `nav` in mkdocs.yml, each with its first sentence.
 
     python docs/generate.py             writes them
     python docs/generate.py --check     exits with 1 if a committed file differs
@@ -20,6 +21,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 OOMPH = pathlib.Path(os.environ.get("OOMPH", ROOT / "target/debug/oomph")).absolute()
 PAGE = ROOT / "docs/reference/cli.md"
 SCHEMAS = ROOT / "docs/reference/schemas"
+INDEX = ROOT / "docs/llms.txt"
+SITE = "https://oomph-dev.github.io/oomph/"
 WIDTH = "100"
 
 HEAD = """# Command line
@@ -55,10 +58,38 @@ def page() -> str:
     return "\n".join(parts)
 
 
+def first_sentence(path: pathlib.Path) -> str:
+    """What a page says about itself, without its links; empty if it begins with a list, a table or an example."""
+    lines = path.read_text().partition("\n")[2].lstrip("\n")
+    lines = re.sub(r"^<!--.*?-->\s*", "", lines, flags=re.DOTALL)
+    if re.match(r"[-|#!>]|    |```", lines):
+        return ""
+    text = " ".join(lines.partition("\n\n")[0].split())
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    return re.split(r"(?<=[.:])\s", text)[0].rstrip(".:")
+
+
+def index() -> str:
+    """The head of the index as it is, and the pages in the order of the site."""
+    text = INDEX.read_text().partition("\n## ")[0].rstrip() + "\n"
+    nav = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    for title, page in re.findall(r"^ +- ([^:\n]+):(?: (\S+\.md))?$", nav, re.MULTILINE):
+        if not page:
+            text += f"\n## {title}\n\n"
+            continue
+        if page == "index.md":
+            text += "\n## Start\n\n"
+            continue
+        address = SITE + page.replace(".md", "/")
+        about = first_sentence(ROOT / "docs" / page)
+        text += f"- [{title}]({address})" + (f": {about}" if about else "") + "\n"
+    return text
+
+
 def generated() -> dict[pathlib.Path, str]:
     """Every file with its text."""
     schemas = {SCHEMAS / f"{name}.json": printed("schema", name) for name in printed("schema").split()}
-    return {PAGE: page(), **schemas}
+    return {PAGE: page(), INDEX: index(), **schemas}
 
 
 def main() -> int:

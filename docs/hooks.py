@@ -1,5 +1,6 @@
 """What MkDocs cannot do by itself. Called by `mkdocs build`; see mkdocs.yml."""
 
+import pathlib
 import re
 from typing import Any
 
@@ -20,3 +21,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         text = re.sub(r"^## (.*)$", r"**\1**", fenced[at], flags=re.MULTILINE)
         fenced[at] = re.sub(r"^# (.*)$", r"## \1", text, flags=re.MULTILINE)
     return RULES + "".join(fenced)
+
+
+def on_post_build(config: Any, **_: Any) -> None:
+    """Writes llms-full.txt, all pages as one text for language models."""
+    docs = pathlib.Path(config["docs_dir"])
+    pages = [docs / "index.md", *sorted(path for path in docs.rglob("*.md") if path != docs / "index.md")]
+    text = "\n\n".join(path.read_text().rstrip() for path in pages)
+    (pathlib.Path(config["site_dir"]) / "llms-full.txt").write_text(text + "\n")

@@ -88,6 +88,9 @@ def questions(command: str, folder: pathlib.Path) -> list[list[str]]:
             return [[programs], ["--statistics", programs], [str(folder / "train.ipynb")], [str(folder)]]
         case "rule":
             return [[], ["OOM101"]]
+        case "query":
+            sql = "SELECT * FROM blocks JOIN stacks USING (stack_id)"
+            return [[ZOO[0], sql], ["--limit", "2", HOLDERS, "SELECT event, action, NULL, 0.5 FROM events"]]
         case "doctor":
             return [["--python", "/nowhere"]]
         case "watch":
@@ -143,7 +146,7 @@ def test_a_schema_says_what_it_is(command: str) -> None:
     jsonschema.Draft202012Validator.check_schema(schema)
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     assert schema["title"] == f"oomph {command} --json" and schema["description"]
-    objects = [schema, *schema["$defs"].values()]
+    objects = [schema, *schema.get("$defs", {}).values()]
     undescribed = [
         (each.get("description"), name)
         for each in objects

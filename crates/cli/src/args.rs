@@ -19,8 +19,10 @@ mod generate;
 mod gpu;
 mod holders;
 mod lint;
+mod mcp;
 mod predict;
 mod programs;
+mod query;
 mod report;
 mod rule;
 mod run;
@@ -42,9 +44,11 @@ pub(crate) use generate::{CompletionsArgs, ManArgs, SchemaArgs};
 pub use gpu::gpu_memory;
 pub(crate) use holders::HoldersArgs;
 pub(crate) use lint::{LintArgs, LintFormat};
+pub(crate) use mcp::{McpArgs, SkillArgs};
 pub(crate) use predict::PredictArgs;
 use programs::is_script;
 pub(crate) use programs::python;
+pub(crate) use query::QueryArgs;
 pub(crate) use report::ReportArgs;
 pub use report::{By, moment};
 pub(crate) use rule::RuleArgs;
@@ -121,8 +125,14 @@ pub(crate) enum Command {
     Rule(RuleArgs),
     /// Export events, blocks, segments, frames and stacks as tables for other tools
     Export(ExportArgs),
+    /// Run a SQL query over these tables
+    Query(QueryArgs),
     /// Pack a recording and its report into one file, for a bug report or a colleague
     Bundle(BundleArgs),
+    /// Serve reports, what-ifs and queries to coding agents, over the Model Context Protocol
+    Mcp(McpArgs),
+    /// Install a skill for coding agents: a file that tells them how to use oomph
+    Skill(SkillArgs),
     /// Check this machine: torch, driver, GPUs, permissions, and whether programs can be recorded
     Doctor(DoctorArgs),
     /// Print a completion script for your shell
@@ -260,6 +270,21 @@ mod tests {
         }
         assert_eq!(program("run - x"), "- x");
         assert_eq!(program("run -- torchrun --nproc-per-node 2 a.py"), "--nproc-per-node 2 a.py");
+    }
+
+    #[test]
+    fn every_command_of_the_skill_is_valid() {
+        let code = ::mcp::skill::TEXT.split('`').skip(1).step_by(2).flat_map(str::lines);
+        let commands = code.map(str::trim).filter(|line| line.starts_with("oomph ") && !line.contains('…'));
+        let mut count = 0;
+        for command in commands {
+            let (plain, quoted) = command.split_once('\'').unwrap_or((command, ""));
+            let sql = quoted.strip_suffix('\'').map(OsString::from);
+            let words: Vec<OsString> = plain.split_whitespace().map(OsString::from).chain(sql).collect();
+            parse(&words).unwrap_or_else(|error| panic!("{command}: {error}"));
+            count += 1;
+        }
+        assert!(count > 15, "{count} commands");
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use crate::{
     CheckDocument, DiffDocument, DoctorDocument, ExplainDocument, FitDocument, FleetDocument,
-    HoldersDocument, LintDocument, PredictDocument, ReportDocument, RuleDocument, SimulateDocument,
-    WatchDocument,
+    HoldersDocument, LintDocument, PredictDocument, QueryDocument, ReportDocument, RuleDocument,
+    SimulateDocument, WatchDocument,
 };
 use schemars::generate::{SchemaGenerator, SchemaSettings};
 use schemars::transform::RecursiveTransform;
@@ -15,7 +15,7 @@ type MakeSchema = fn(SchemaGenerator) -> Schema;
 
 /// Commands with `--json`, and what makes the schema of each. The report of `oomph run` is that of `oomph
 /// report`.
-const DOCUMENTS: [(&str, MakeSchema); 13] = [
+const DOCUMENTS: [(&str, MakeSchema); 14] = [
     ("check", root::<CheckDocument>),
     ("diff", root::<DiffDocument>),
     ("doctor", root::<DoctorDocument>),
@@ -25,6 +25,7 @@ const DOCUMENTS: [(&str, MakeSchema); 13] = [
     ("lint", root::<LintDocument<'_>>),
     ("fit", root::<FitDocument<'_>>),
     ("predict", root::<PredictDocument<'_>>),
+    ("query", root::<QueryDocument>),
     ("report", root::<ReportDocument>),
     ("rule", root::<RuleDocument>),
     ("simulate", root::<SimulateDocument>),

@@ -19,11 +19,13 @@
 mod formats;
 mod output;
 mod perfetto;
+mod query;
 pub mod tables;
 
 pub use arrow_array::{RecordBatch, RecordBatchReader};
 pub use arrow_schema::{ArrowError, SchemaRef};
 pub use output::ExportTarget;
+pub use query::{QueryAnswer, QueryLimits, query};
 
 use analysis::Device;
 use output::Draft;

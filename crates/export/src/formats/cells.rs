@@ -8,7 +8,7 @@ use arrow_array::{
 use arrow_schema::DataType;
 
 /// One value of one row.
-pub(super) enum CellValue<'a> {
+pub(crate) enum CellValue<'a> {
     Null,
     Unsigned(u64),
     Signed(i64),
@@ -17,7 +17,7 @@ pub(super) enum CellValue<'a> {
 }
 
 /// A column of any type that the tables use.
-pub(super) enum Cells<'a> {
+pub(crate) enum Cells<'a> {
     Small(&'a UInt32Array),
     Large(&'a UInt64Array),
     Signed(&'a Int64Array),
@@ -27,7 +27,7 @@ pub(super) enum Cells<'a> {
 }
 
 /// Returns the columns of a batch.
-pub(super) fn columns(batch: &RecordBatch) -> anyhow::Result<Vec<Cells<'_>>> {
+pub(crate) fn columns(batch: &RecordBatch) -> anyhow::Result<Vec<Cells<'_>>> {
     batch.columns().iter().map(|column| cells(column)).collect()
 }
 
@@ -47,7 +47,7 @@ fn cells(column: &dyn Array) -> anyhow::Result<Cells<'_>> {
 }
 
 impl<'a> Cells<'a> {
-    pub(super) fn get(&self, row: usize) -> CellValue<'a> {
+    pub(crate) fn get(&self, row: usize) -> CellValue<'a> {
         fn or_null<'a, Of: Array>(
             column: &'a Of,
             row: usize,

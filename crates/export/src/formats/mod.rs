@@ -1,7 +1,7 @@
 //! One file per tabular format. Each writes the batches of a table without knowing what they mean.
 
 pub(super) mod arrow;
-mod cells;
+pub(crate) mod cells;
 pub(super) mod json;
 pub(super) mod parquet;
-pub(super) mod sqlite;
+pub(crate) mod sqlite;

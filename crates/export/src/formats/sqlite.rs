@@ -47,10 +47,7 @@ fn definition(table: &str, schema: &Schema) -> String {
         .fields()
         .iter()
         .map(|field| {
-            let kind = match field.data_type() {
-                DataType::Utf8 | DataType::Dictionary(..) => "TEXT",
-                _ => "INTEGER",
-            };
+            let kind = column_type(field.data_type());
             let rule = match field.is_nullable() {
                 _ if PRIMARY_KEYS.contains(&(table, field.name())) => " PRIMARY KEY",
                 true => "",
@@ -60,6 +57,14 @@ fn definition(table: &str, schema: &Schema) -> String {
         })
         .collect();
     format!("CREATE TABLE {table} ({})", columns.join(", "))
+}
+
+/// The type of a column in SQLite.
+pub(crate) fn column_type(data: &DataType) -> &'static str {
+    match data {
+        DataType::Utf8 | DataType::Dictionary(..) => "TEXT",
+        _ => "INTEGER",
+    }
 }
 
 fn insert(table: ExportTable<'_>, transaction: &Transaction<'_>) -> anyhow::Result<u64> {
@@ -81,7 +86,8 @@ fn insert(table: ExportTable<'_>, transaction: &Transaction<'_>) -> anyhow::Resu
     Ok(rows)
 }
 
-fn value(cell: CellValue<'_>) -> ToSqlOutput<'_> {
+/// A value as SQLite stores it.
+pub(crate) fn value(cell: CellValue<'_>) -> ToSqlOutput<'_> {
     let integer = |number: i64| ToSqlOutput::Owned(Value::Integer(number));
     match cell {
         CellValue::Null => ToSqlOutput::Owned(Value::Null),

@@ -25,14 +25,14 @@ pub(crate) fn run(args: &ExportArgs, terminal: &mut Terminal) -> anyhow::Result<
 }
 
 /// The snapshot that is meant: a folder or bundle with one is as good as its name.
-fn only(input: &Path) -> anyhow::Result<PathBuf> {
+pub(super) fn only(input: &Path) -> anyhow::Result<PathBuf> {
     let mut files = inputs::expand(&[input.to_owned()])?;
     match files.len() {
         1 => Ok(files.remove(0)),
         count => Err(Failure::new(
             format!("`{}` has {count} snapshots", shown_path(input)),
             Some("the tables are those of one".to_owned()),
-            Some(&format!("export each, beginning with {}", shown_path(&files[0]))),
+            Some(&format!("name one of them, such as {}", shown_path(&files[0]))),
         )
         .into()),
     }
