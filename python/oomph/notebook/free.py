@@ -1,0 +1,156 @@
+"""`%oomph free`: lets go of what no variable of the user holds, and measures what that frees."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from html import escape
+from typing import Any
+
+from ..sizes import format_size
+from . import device_memory, html, kept_values
+from .device_memory import DeviceMemory
+from .ownership import Keeper
+from .who import UNHELD, Examined, Who, is_torch_missing
+
+_MAX_KEPT = 5
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that was let go of, with the bytes that this freed."""
+
+    name: str
+    allocated: int
+    reserved: int
+    """Given back to the GPU, for other processes."""
+
+
+class Freed:
+    """What was freed. The steps add up to the change of `torch.cuda.memory_allocated()` and `memory_reserved()`."""
+
+    def __init__(self, steps: list[Step], before: DeviceMemory, after: DeviceMemory, kept: Who, is_trial: bool) -> None:
+        self.steps = steps
+        self.before = before
+        self.after = after
+        self.kept = kept
+        """What holds the rest."""
+        self.is_trial = is_trial
+        """Whether nothing was let go of, and the steps are what is expected."""
+
+    @property
+    def allocated(self) -> int:
+        """Bytes of tensors that are free now."""
+        return sum(step.allocated for step in self.steps)
+
+    @property
+    def reserved(self) -> int:
+        """Bytes that the allocator has given back to the GPU."""
+        return sum(step.reserved for step in self.steps)
+
+    def __str__(self) -> str:
+        lines = [self._headline()]
+        lines += [f"  {format_size(size):>9}  {text}" for size, text in self._rows()]
+        return "\n".join([*lines, *(["", *self._kept()] if self._kept() else [])])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        rows = [html.Cells(size, escape(text), "", "", "kept") for size, text in self._rows()]
+        kept = "".join(f"<li>{escape(line.strip())}</li>" for line in self._kept()[1:])
+        rest = f"{html.paragraph(self._kept()[0])}<ul>{kept}</ul>" if kept else ""
+        return html.page(html.title(self._headline()), html.bars(rows, max((size for size, _ in self._rows()), default=1)), rest)
+
+    def _headline(self) -> str:
+        change = f"allocated {format_size(self.before.allocated)} → {format_size(self.after.allocated)}"
+        if self.before.device == "GPU":
+            change += f", reserved {format_size(self.before.reserved)} → {format_size(self.after.reserved)}"
+        if self.is_trial:
+            return f"would free {format_size(self.allocated)} of tensors ({change}); nothing was changed"
+        return f"freed {format_size(self.allocated)} of tensors ({change})"
+
+    def _rows(self) -> list[tuple[int, str]]:
+        rows = [(step.allocated, step.name) for step in self.steps if step.allocated]
+        given_back = sum(step.reserved for step in self.steps)
+        if given_back:
+            rows.append((given_back, "of PyTorch's cache, back to the GPU for other processes"))
+        return rows
+
+    def _kept(self) -> list[str]:
+        """What is left to the user, with what to type."""
+        rows = [row for row in self.kept.rows if not row.keeper.is_freeable]
+        unheld = self.kept.unheld
+        lines = []
+        for row in rows[:_MAX_KEPT]:
+            name = f"del {row.keeper.name}" if row.keeper.kind == "variable" else row.keeper.name
+            lines.append(f"  {format_size(row.bytes):>9}  {name}  {row.note}".rstrip())
+        lines += [f"  {format_size(unheld):>9}  {UNHELD}"] if unheld else []
+        lines += [f"  and {len(rows) - _MAX_KEPT} more: %oomph who"] if len(rows) > _MAX_KEPT else []
+        return ["not touched, and what would free it:", *lines] if lines else []
+
+
+class _Gauge:
+    """Counts what each thing that is let go of frees."""
+
+    def __init__(self, first: DeviceMemory) -> None:
+        self.last = first
+        self.steps: list[Step] = []
+
+    def step(self, name: str, expected: int, let_go: Callable[[], object]) -> None:
+        """`expected`: bytes by which the collector has to be asked, if they are not free without it."""
+        let_go()
+        now = _counters()
+        if self.last.allocated - now.allocated < expected:
+            gc.collect()
+            now = _counters()
+        step = Step(name, self.last.allocated - now.allocated, self.last.reserved - now.reserved)
+        self.steps.append(step)
+        self.last = now
+
+
+def _counters() -> DeviceMemory:
+    from ..heap.walk import walk
+
+    return device_memory.now({"storages": []} if device_memory.uses_gpu() else walk())
+
+
+def free(shell: Any, cell_of: Callable[[str], str], is_trial: bool) -> Freed | str:
+    if is_torch_missing():
+        return "torch is not imported: there is nothing to free"
+    examined = Examined(shell)
+    before = examined.memory
+    expected = examined.freeable()
+    if is_trial:
+        steps = [Step(_named(keeper, examined), size, 0) for keeper, size in expected.items()]
+        left = DeviceMemory(before.device, before.allocated - sum(expected.values()), before.reserved, before.non_pytorch)
+        return Freed(steps, before, left, _kept(examined, cell_of), is_trial)
+    gauge = _Gauge(before)
+    gauge.step("garbage: reference cycles", 0, gc.collect)
+    for keeper, size in expected.items():
+        if keeper.kind == "error":
+            error = kept_values.last_error(shell)
+            gauge.step(_named(keeper, examined), size, partial(kept_values.clear_last_error, error))
+    outputs = kept_values.outputs(shell)
+    for keeper, size in expected.items():
+        if keeper.kind == "output":
+            own = [slot for slot in outputs if slot.keeper == keeper.name]
+            gauge.step(_named(keeper, examined), size, partial(kept_values.clear_output, own))
+    if before.device == "GPU":
+        import torch
+
+        gauge.step("PyTorch's cache", 0, torch.cuda.empty_cache)
+    return Freed(gauge.steps, before, gauge.last, _kept(Examined(shell), cell_of), is_trial)
+
+
+def _kept(examined: Examined, cell_of: Callable[[str], str]) -> Who:
+    return Who(examined, cell_of, _MAX_KEPT)
+
+
+def _named(keeper: Keeper, examined: Examined) -> str:
+    if keeper.kind == "error":
+        return "last error (%tb and %debug no longer have it)"
+    if keeper.kind == "garbage":
+        return "garbage: reference cycles"
+    return f"{keeper.name}{''.join(f', {name}' for name in examined.shorthands.get(keeper.name, []))}"

@@ -1,0 +1,189 @@
+"""Which variables of a notebook hold the memory of tensors: each storage with everyone who keeps it, from a walk of the heap."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from .kept_values import NAMES_OF_IPYTHON, Slot
+
+MAX_KEEPERS = 4
+"""Of one storage. Those that nothing can be freed from come first, so that they are never left out."""
+_HISTORY = ("attribute", "grad_fn")
+
+
+@dataclass(eq=False)
+class Keeper:
+    """A variable, or something else that keeps tensors alive."""
+
+    kind: str
+    """`variable`, `module`, `function`, `ipython`, `outside`, `output`, `error` or `garbage`."""
+    name: str
+    seeds: list[int] = field(default_factory=list)
+    """Places of the objects that it refers to."""
+
+    @property
+    def is_freeable(self) -> bool:
+        return self.kind in ("output", "error", "garbage")
+
+
+@dataclass
+class Held:
+    """The memory of one tensor, and who keeps it: the first of them is who it is counted with."""
+
+    place: int
+    device: str
+    bytes: int
+    keepers: list[Keeper]
+    is_in_graph: bool
+    """Whether the first keeper has it only through the history of a tensor, as what `backward()` needs."""
+
+
+class Ownership:
+    """The keepers of a heap."""
+
+    def __init__(self, graph: dict[str, Any], slots: list[Slot], bytes_of: dict[int, int]) -> None:
+        """`graph`: a walk that has looked for the sources of `slots`, from which memory can be let go. `bytes_of`: the bytes of
+        each storage that counts, by its place."""
+        self._graph = graph
+        self._names: list[tuple[str, str]] = graph["names"]
+        sources: dict[int, list[tuple[str, set[str]]]] = {}
+        at = 0
+        for slot in slots:
+            for _ in slot.sources():
+                place = graph["places"][at]
+                at += 1
+                if place is not None:
+                    sources.setdefault(place, []).append((slot.keeper, slot.names))
+        self._storages = {place for place, *_ in graph["storages"]}
+        self._edges: list[list[tuple[int, int]]] = [[] for _ in graph["nodes"]]
+        self._kept: dict[str, list[int]] = {}
+        for source, target, name in zip(*graph["edges"], strict=True):
+            keeper = next((keeper for keeper, names in sources.get(source, ()) if self._names[name][1] in names), None)
+            if keeper is None:
+                self._edges[source].append((target, name))
+            else:
+                self._kept.setdefault(keeper, []).append(target)
+        self.keepers = self._all_keepers()
+        self.held = self._held(bytes_of)
+
+    def _all_keepers(self) -> list[Keeper]:
+        """Variables of the user first. Each kind that can be freed comes after all that cannot."""
+        variables, modules, others = [], [], []
+        for root, kind, name, file, line in self._graph["roots"]:
+            if kind == "module" and name == "__main__":
+                for target, number in self._edges[root]:
+                    variable = self._names[number][1]
+                    is_own = variable not in NAMES_OF_IPYTHON
+                    found = variables if is_own else others
+                    found.append(Keeper("variable" if is_own else "ipython", variable, [target]))
+            elif kind in ("module", "class"):
+                own = [Keeper("module", f"{name}.{self._names[number][1]}", [target]) for target, number in self._edges[root]]
+                modules += own
+            elif kind == "frame":
+                code = next((text for place, text in self._graph["texts"] if place == root), f"{file}:{line}").split(" (")[0]
+                modules.append(Keeper("function", f"{code}() in {name}" if name else f"{code}()", [root]))
+            else:
+                others.append(Keeper("ipython", "oomph", [root]))
+        outside = [Keeper("outside", "C++ code", list(self._graph["outside"]))]
+        kept = [Keeper("error" if name == "last error" else "output", name, seeds) for name, seeds in self._kept.items()]
+        kept.sort(key=lambda keeper: keeper.kind)
+        # Parameters count with their model, not with an optimizer that was defined before.
+        variables.sort(key=lambda keeper: not self._is_module(keeper.seeds[0]))
+        return [*variables, *modules, *others, *outside, *kept]
+
+    def _is_module(self, place: int) -> bool:
+        """Whether an object is a `torch.nn.Module`: a path leaves out the dictionaries of its parts."""
+        return any(self._inside(dictionary) for dictionary in self._inside(place))
+
+    def _inside(self, place: int) -> list[int]:
+        return [target for target, name in self._edges[place] if self._names[name][0] == "inside"]
+
+    def _held(self, bytes_of: dict[int, int]) -> list[Held]:
+        first, in_graph = self._first_keepers()
+        keepers = self._sharing_keepers()
+        devices = {place: f"{device}:{index}" for place, device, index, *_ in self._graph["storages"]}
+        garbage = Keeper("garbage", "garbage")
+        held = []
+        for place, size in bytes_of.items():
+            owner = first.get(place, garbage)
+            others = [keeper for keeper in keepers.get(place, ()) if keeper is not owner]
+            held.append(Held(place, devices[place], size, [owner, *others], place in in_graph))
+        return held
+
+    def _first_keepers(self) -> tuple[dict[int, Keeper], set[int]]:
+        """Who each object counts with: the first that leads to it, not through the history of a tensor if anyone does."""
+        first: dict[int, Keeper] = {}
+        later: list[tuple[Keeper, int]] = []
+        for keeper in self.keepers:
+            self._reach(keeper, keeper.seeds, first, later)
+        before = set(first)
+        while later:
+            pending, later = later, []
+            for keeper, target in pending:
+                self._reach(keeper, [target], first, later)
+        return first, set(first) - before
+
+    def _reach(self, keeper: Keeper, seeds: list[int], first: dict[int, Keeper], later: list[tuple[Keeper, int]]) -> None:
+        waiting = [seed for seed in seeds if seed not in first]
+        while waiting:
+            place = waiting.pop()
+            if place in first:
+                continue
+            first[place] = keeper
+            for target, name in self._edges[place]:
+                if target in first:
+                    continue
+                if self._names[name] == _HISTORY:
+                    later.append((keeper, target))
+                else:
+                    waiting.append(target)
+
+    def _sharing_keepers(self) -> dict[int, list[Keeper]]:
+        """Everyone who leads to each object, up to a few."""
+        found: dict[int, list[Keeper]] = {}
+        for keeper in self.keepers:
+            waiting = list(keeper.seeds)
+            while waiting:
+                place = waiting.pop()
+                known = found.setdefault(place, [])
+                # Whoever leads to an object with that many keepers leads to what it refers to as well, which has as many.
+                if len(known) < MAX_KEEPERS and keeper not in known[-1:]:
+                    known.append(keeper)
+                    waiting += [target for target, _ in self._edges[place]]
+        return found
+
+    def text(self, place: int) -> str:
+        """What an object is: its class, and the shape of a tensor."""
+        name = self._graph["types"][self._graph["nodes"][place]].rpartition(".")[2]
+        detail = next((text for at, text in self._graph["texts"] if at == place), "")
+        return f"{name} {detail}".strip()
+
+    def is_tensor(self, place: int) -> bool:
+        return any(target in self._storages for target in self._inside(place))
+
+    def exception_with(self, keeper: Keeper, places: set[int]) -> str:
+        """The class of the exception that leads to one of these places; an earlier one has left only its traceback."""
+        for seed in keeper.seeds:
+            name = self.text(seed)
+            if name not in ("traceback", "type") and self.variables_in(Keeper(keeper.kind, keeper.name, [seed]), places):
+                return name
+        return "an earlier exception"
+
+    def variables_in(self, keeper: Keeper, places: set[int]) -> dict[str, set[int]]:
+        """Which of these places are held by which variable of a function, along the traceback of an error."""
+        found: dict[str, set[int]] = {}
+        seen: set[int] = set()
+        waiting = deque((seed, "") for seed in keeper.seeds)
+        while waiting:
+            place, variable = waiting.popleft()
+            if place in seen:
+                continue
+            seen.add(place)
+            if place in places:
+                found.setdefault(variable, set()).add(place)
+            for target, number in self._edges[place]:
+                kind, name = self._names[number]
+                waiting.append((target, variable or name if kind == "local" else variable))
+        return found
