@@ -1,7 +1,7 @@
 //! The memory timeline of each device in a few columns, for a small picture.
 
 use crate::amounts::{BytesByCategory, by_category};
-use analysis::{ByCategory, Device, RunModel};
+use analysis::{ByCategory, Category, Device, RunModel};
 use serde::Serialize;
 use snapshot::Bytes;
 
@@ -18,7 +18,9 @@ pub struct DeviceTimeline {
 struct TimelineColumn {
     /// Number of events applied.
     position: usize,
-    /// Allocated bytes by category: they add up to what was allocated.
+    /// Bytes of unknown category from before the first event.
+    before: u64,
+    /// Other allocated bytes by category: with `before`, they add up to what was allocated.
     categories: BytesByCategory,
 }
 
@@ -37,34 +39,45 @@ impl DeviceTimeline {
         let positions = history.len() + 1;
         let changes = changes(device, positions);
         let mut changes = changes.iter().peekable();
-        let (mut held, mut total) = (ByCategory::default(), Bytes::ZERO);
-        let mut apply = |until: usize, held: &mut ByCategory, total: &mut Bytes| {
+        let mut held = Held::default();
+        let mut apply = |until: usize, held: &mut Held| {
             while let Some(change) = changes.next_if(|change| change.position <= until) {
-                let size = history.allocations[change.row].size;
-                let sum = &mut held.0[model.categories.of(change.row) as usize];
-                if change.is_alloc {
-                    (*sum, *total) = (*sum + size, *total + size);
-                } else {
-                    (*sum, *total) = (sum.saturating_sub(size), total.saturating_sub(size));
-                }
+                let allocation = &history.allocations[change.row];
+                let category = model.categories.of(change.row);
+                let is_before = allocation.alloc_event().is_none() && category == Category::Unknown;
+                let sum = if is_before { &mut held.before } else { &mut held.later.0[category as usize] };
+                let changed = |sum: Bytes| match change.is_alloc {
+                    true => sum + allocation.size,
+                    false => sum.saturating_sub(allocation.size),
+                };
+                (*sum, held.total) = (changed(*sum), changed(held.total));
             }
             changes.peek().map(|next| next.position)
         };
         let count = most.min(positions);
         let columns = (0..count).map(|column| {
             let (first, end) = (column * positions / count, (column + 1) * positions / count);
-            let mut next = apply(first, &mut held, &mut total);
-            let mut highest = (total, first, held);
+            let mut next = apply(first, &mut held);
+            let mut highest = (first, held);
             while let Some(position) = next.filter(|&position| position < end) {
-                next = apply(position, &mut held, &mut total);
-                if total > highest.0 {
-                    highest = (total, position, held);
+                next = apply(position, &mut held);
+                if held.total > highest.1.total {
+                    highest = (position, held);
                 }
             }
-            TimelineColumn { position: highest.1, categories: by_category(&highest.2) }
+            let (position, Held { before, later, .. }) = highest;
+            TimelineColumn { position, before: before.0, categories: by_category(&later) }
         });
         DeviceTimeline { device: history.device, columns: columns.collect() }
     }
+}
+
+/// What is allocated at a position.
+#[derive(Clone, Copy, Default)]
+struct Held {
+    before: Bytes,
+    later: ByCategory,
+    total: Bytes,
 }
 
 /// Returns all changes, in order.

@@ -13,9 +13,10 @@ from ..sizes import format_size
 from . import device_memory, html, kept_values
 from .device_memory import DeviceMemory
 from .ownership import Keeper
-from .who import UNHELD, Examined, Who, is_torch_missing
+from .who import UNHELD, Examined, Row, Who, is_torch_missing
 
 _MAX_KEPT = 5
+_GARBAGE = "garbage: reference cycles"
 
 
 @dataclass(frozen=True)
@@ -51,44 +52,48 @@ class Freed:
         return sum(step.reserved for step in self.steps)
 
     def __str__(self) -> str:
-        lines = [self._headline()]
-        lines += [f"  {format_size(size):>9}  {text}" for size, text in self._rows()]
-        return "\n".join([*lines, *(["", *self._kept()] if self._kept() else [])])
+        lines = [self._headline(), *(f"  {format_size(size):>9}  {text}" for size, text in self._rows())]
+        if self._kept:
+            width = max(len(_named(row)) for row in self._kept)
+            lines += ["", _KEPT]
+            lines += [f"  {format_size(row.bytes):>9}  {_named(row):<{width}}  {row.note}".rstrip() for row in self._kept]
+        if self.kept.unheld:
+            lines.append(f"  {format_size(self.kept.unheld):>9}  {UNHELD}")
+        return "\n".join(lines)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        rows = [html.Cells(size, escape(text), "", "", "kept") for size, text in self._rows()]
-        kept = "".join(f"<li>{escape(line.strip())}</li>" for line in self._kept()[1:])
-        rest = f"{html.paragraph(self._kept()[0])}<ul>{kept}</ul>" if kept else ""
-        return html.page(html.title(self._headline()), html.bars(rows, max((size for size, _ in self._rows()), default=1)), rest)
+        rows = [html.BarRow(size, html.with_code(text), kind="kept") for size, text in self._rows()]
+        kept = [
+            html.BarRow(row.bytes, f"<code>{escape(_named(row))}</code>", what=html.with_code(row.note)) for row in self._kept
+        ]
+        kept += [html.BarRow(self.kept.unheld, UNHELD, kind="other")] if self.kept.unheld else []
+        whole = self.before.reserved or self.before.allocated
+        below = html.paragraph(_KEPT) if self._kept else ""
+        return html.page(html.title(self._headline()), html.bars(rows, whole), below, html.bars(kept, whole))
 
     def _headline(self) -> str:
         change = f"allocated {format_size(self.before.allocated)} → {format_size(self.after.allocated)}"
-        if self.before.device == "GPU":
+        if self.before.device == "GPU" and not self.is_trial:
             change += f", reserved {format_size(self.before.reserved)} → {format_size(self.after.reserved)}"
-        if self.is_trial:
-            return f"would free {format_size(self.allocated)} of tensors ({change}); nothing was changed"
-        return f"freed {format_size(self.allocated)} of tensors ({change})"
+        verb = "would free" if self.is_trial else "freed"
+        return f"{verb} {format_size(self.allocated)} of tensors: {change}"
 
     def _rows(self) -> list[tuple[int, str]]:
         rows = [(step.allocated, step.name) for step in self.steps if step.allocated]
-        given_back = sum(step.reserved for step in self.steps)
-        if given_back:
-            rows.append((given_back, "of PyTorch's cache, back to the GPU for other processes"))
-        return rows
+        return rows + ([(self.reserved, "from PyTorch's cache, back to the GPU for other processes")] if self.reserved else [])
 
-    def _kept(self) -> list[str]:
-        """What is left to the user, with what to type."""
-        rows = [row for row in self.kept.rows if not row.keeper.is_freeable]
-        unheld = self.kept.unheld
-        lines = []
-        for row in rows[:_MAX_KEPT]:
-            name = f"del {row.keeper.name}" if row.keeper.kind == "variable" else row.keeper.name
-            lines.append(f"  {format_size(row.bytes):>9}  {name}  {row.note}".rstrip())
-        lines += [f"  {format_size(unheld):>9}  {UNHELD}"] if unheld else []
-        lines += [f"  and {len(rows) - _MAX_KEPT} more: %oomph who"] if len(rows) > _MAX_KEPT else []
-        return ["not touched, and what would free it:", *lines] if lines else []
+    @property
+    def _kept(self) -> list[Row]:
+        return [row for row in self.kept.rows if not row.keeper.is_freeable][:_MAX_KEPT]
+
+
+_KEPT = "not touched; what would free it:"
+
+
+def _named(row: Row) -> str:
+    return f"del {row.keeper.name}" if row.keeper.kind == "variable" else row.keeper.name
 
 
 class _Gauge:
@@ -123,20 +128,20 @@ def free(shell: Any, cell_of: Callable[[str], str], is_trial: bool) -> Freed | s
     before = examined.memory
     expected = examined.freeable()
     if is_trial:
-        steps = [Step(_named(keeper, examined), size, 0) for keeper, size in expected.items()]
+        steps = [Step(_described(keeper, examined), size, 0) for keeper, size in expected.items()]
         left = DeviceMemory(before.device, before.allocated - sum(expected.values()), before.reserved, before.non_pytorch)
         return Freed(steps, before, left, _kept(examined, cell_of), is_trial)
     gauge = _Gauge(before)
-    gauge.step("garbage: reference cycles", 0, gc.collect)
+    gauge.step(_GARBAGE, 0, gc.collect)
     for keeper, size in expected.items():
         if keeper.kind == "error":
             error = kept_values.last_error(shell)
-            gauge.step(_named(keeper, examined), size, partial(kept_values.clear_last_error, error))
+            gauge.step(_described(keeper, examined), size, partial(kept_values.clear_last_error, error))
     outputs = kept_values.outputs(shell)
     for keeper, size in expected.items():
         if keeper.kind == "output":
             own = [slot for slot in outputs if slot.keeper == keeper.name]
-            gauge.step(_named(keeper, examined), size, partial(kept_values.clear_output, own))
+            gauge.step(_described(keeper, examined), size, partial(kept_values.clear_output, own))
     if before.device == "GPU":
         import torch
 
@@ -148,9 +153,9 @@ def _kept(examined: Examined, cell_of: Callable[[str], str]) -> Who:
     return Who(examined, cell_of, _MAX_KEPT)
 
 
-def _named(keeper: Keeper, examined: Examined) -> str:
+def _described(keeper: Keeper, examined: Examined) -> str:
     if keeper.kind == "error":
-        return "last error (%tb and %debug no longer have it)"
+        return "last error (`%tb` and `%debug` no longer have it)"
     if keeper.kind == "garbage":
-        return "garbage: reference cycles"
-    return f"{keeper.name}{''.join(f', {name}' for name in examined.shorthands.get(keeper.name, []))}"
+        return _GARBAGE
+    return ", ".join([keeper.name, *examined.shorthands.get(keeper.name, [])])

@@ -5,6 +5,7 @@ File names, functions and settings come from a stranger's file: nothing reaches 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
@@ -12,27 +13,27 @@ from typing import TYPE_CHECKING, Any
 
 from oomph._native import size
 
-from .timeline import Timeline
+from .timeline import OOM_COLOR, Timeline
 
 if TYPE_CHECKING:
     from ..answers import Device, Finding, Report
 
-_SEVERITIES = {"high": "#d9534a", "medium": "#c98a1b", "low": "#7d8b99"}
-_KINDS = {"variable": "#2f86c7", "kept": "#e07b1a", "other": "#8a96a5"}
-_MAX_BAR_PIXELS = 140
-_CELL = "text-align: left; vertical-align: top; padding: 2px 14px 2px 0; border: none; white-space: normal"
+_SEVERITIES = {"high": OOM_COLOR, "medium": "#c98a1b", "low": "#7d8b99"}
+KINDS = {"variable": "#2f86c7", "kept": "#e07b1a", "other": "#8a96a5"}
+_MAX_BAR_PIXELS = 120
+_CELL = "text-align: left; vertical-align: top; padding: 2px 14px 2px 0; border: none"
 _NUMBER = "text-align: right; vertical-align: top; padding: 2px 10px 2px 0; border: none; white-space: nowrap"
 
 
 @dataclass(frozen=True)
-class Cells:
+class BarRow:
     """A row with a bar. All texts are HTML."""
 
     bytes: int
     name: str
-    cell: str
-    what: str
-    kind: str
+    where: str = ""
+    what: str = ""
+    kind: str = "variable"
     """`variable`, `kept` (what `%oomph free` lets go of) or `other`."""
 
 
@@ -57,21 +58,29 @@ def title(of: str) -> str:
     return f'<div style="font-weight: 600; margin: 0.3em 0 0.5em">{escape(of)}</div>'
 
 
-def paragraph(of: str) -> str:
-    return f'<div style="margin: 0.5em 0">{escape(of)}</div>' if of else ""
+def paragraph(of: str, kind: str = "") -> str:
+    """`kind`: that of the rows which it explains."""
+    mark = f'<span style="color: {KINDS[kind]}">■</span> ' if kind else ""
+    return f'<div style="margin: 0.5em 0">{mark}{with_code(of)}</div>' if of else ""
 
 
-def bars(rows: Iterable[Cells], whole: int) -> str:
+def with_code(of: str) -> str:
+    """Text in which code stands between backticks."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(of))
+
+
+def bars(rows: Iterable[BarRow], whole: int) -> str:
     """A table with a bar for each row, as long as its share of `whole`."""
     return _table("".join(_bar(row, whole) for row in rows))
 
 
-def _bar(row: Cells, whole: int) -> str:
+def _bar(row: BarRow, whole: int) -> str:
     width = max(round(_MAX_BAR_PIXELS * row.bytes / max(whole, 1)), 2)
-    bar = f'<div style="width: {width}px; height: 0.7em; margin-top: 0.4em; background: {_KINDS[row.kind]}"></div>'
+    bar = f'<div style="width: {width}px; height: 0.7em; margin-top: 0.4em; background: {KINDS[row.kind]}"></div>'
     number = f'<td style="{_NUMBER}" title="{row.bytes:,} bytes">{escape(size(row.bytes))}</td>'
-    others = "".join(f'<td style="{_CELL}">{text}</td>' for text in (row.name, row.cell, row.what))
-    return f'<tr style="background: none">{number}<td style="{_CELL}; width: {_MAX_BAR_PIXELS}px">{bar}</td>{others}</tr>'
+    cells = f'<td style="{_CELL}; min-width: {_MAX_BAR_PIXELS}px">{bar}</td><td style="{_CELL}">{row.name}</td>'
+    cells += f'<td style="{_CELL}; white-space: nowrap">{row.where}</td><td style="{_CELL}; width: 100%">{row.what}</td>'
+    return f'<tr style="background: none">{number}{cells}</tr>'
 
 
 def _table(rows: str) -> str:
@@ -80,12 +89,13 @@ def _table(rows: str) -> str:
 
 def _device(of: Device, columns: list[dict[str, Any]]) -> str:
     where = "CPU" if of.kind == "cpu" else f"GPU {of.device}"
-    steps = f" · {of.steps:,} steps" if of.steps else ""
+    steps = f" · {of.steps:,} step{'s' if of.steps > 1 else ''}" if of.steps else ""
     reserved = "" if of.kind == "cpu" else f", {size(of.reserved.peak)} reserved"
     heading = f"{of.file} · {where} · peak {size(of.allocated.peak)} allocated{reserved}{steps}"
     findings = "".join(_finding(finding) for finding in of.findings) or paragraph("✓ nothing stands out")
     bounds = of.json["steps"]["bounds"]
-    drawn = Timeline(columns, bounds, of.events, of.allocated.peak, of.allocated.peak_event).svg()
+    oom = next((finding.evidence.get("event") for finding in of.findings if finding.kind == "oom"), None)
+    drawn = Timeline(columns, bounds, of.events, of.allocated.peak, of.allocated.peak_event, oom).svg()
     return f"{title(heading)}{findings}{drawn}{_groups(of)}"
 
 
@@ -95,15 +105,15 @@ def _finding(of: Finding) -> str:
     held = "" if of.held_by is None else f"<br>held by <code>{escape(of.held_by)}</code>"
     return (
         f'<div style="border-left: 4px solid {color}; padding-left: 0.7em; margin: 0.5em 0">'
-        f'<b style="color: {color}">{escape(of.kind.upper().replace("_", " "))}</b> {escape(of.summary)}{site}{held}'
-        f"<br>fix: {escape(of.fix)}</div>"
+        f'<b style="color: {color}">{escape(of.kind.upper().replace("_", " "))}</b> {with_code(of.summary)}{site}{held}'
+        f"<br>fix: {with_code(of.fix)}</div>"
     )
 
 
 def _groups(of: Device) -> str:
     live = of.json["live"]
     rows = [
-        Cells(
+        BarRow(
             group.bytes,
             f"<code>{escape(_name(group.json))}</code>",
             f"{group.count:,} block{'' if group.count == 1 else 's'}",
@@ -128,6 +138,8 @@ def _name(group: dict[str, object]) -> str:
             return f"{file}:{line} {function}" + (f" and {len(rest)} more frames" if rest else "")
         case {"size": int(bytes_each)}:
             return f"{size(bytes_each)} each"
+        case {"origin": "before"}:
+            return "(from before the recording)"
         case {"origin": str(origin)}:
             return origin
     return "no stack"

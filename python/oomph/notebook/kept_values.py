@@ -37,7 +37,7 @@ class Slot:
 
     @property
     def value(self) -> Any:
-        return self.owner.get(self.key) if isinstance(self.owner, dict) else getattr(self.owner, self.key, None)
+        return self.owner.get(self.key) if isinstance(self.owner, dict) else getattr(self.owner, str(self.key), None)
 
     def clear(self, instead: Any) -> None:
         """Lets go of the value; `instead`: what the place has when there is none, or `DELETED`."""
@@ -48,9 +48,9 @@ class Slot:
                 self.owner[self.key] = instead
         elif instead is DELETED:
             with suppress(AttributeError):
-                delattr(self.owner, self.key)
+                delattr(self.owner, str(self.key))
         else:
-            setattr(self.owner, self.key, instead)
+            setattr(self.owner, str(self.key), instead)
 
 
 DELETED = object()

@@ -18,11 +18,12 @@ _USAGE = "expected `%oomph who`, `%oomph free`, `%oomph run CODE`, or `%%oomph` 
 
 
 @magics_class
-class OomphMagics(Magics):  # type: ignore[misc]
+class OomphMagics(Magics):
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
+        self._transform = shell.transform_cell
         self.cells = Cells(shell)
-        self.recorded_cell = RecordedCell()
+        self.recorded_cell = RecordedCell(shell)
 
     @line_cell_magic
     def oomph(self, line: str, cell: str | None = None) -> Any:
@@ -43,7 +44,9 @@ class OomphMagics(Magics):  # type: ignore[misc]
         Without a GPU, the same of tensors on the CPU.
         """
         if cell is not None:
-            raise UsageError(f"{recorded_cell.CELL_MAGIC} has to be the first line of a cell, below an earlier `%load_ext oomph`")
+            raise UsageError(
+                f"{recorded_cell.CELL_MAGIC} has to be the first line of a cell, and the cell with `%load_ext oomph` before it"
+            )
         command, _, rest = line.strip().partition(" ")
         try:
             return self._command(command, rest.strip())
@@ -71,8 +74,8 @@ class OomphMagics(Magics):  # type: ignore[misc]
         if command == "run":
             recorded_cell.parse(rest)
             raise ValueError(
-                "`%oomph run` stands at the beginning of a line, with one statement or script, below an earlier `%load_ext oomph`: "
-                "`%oomph run x = f()`. For several lines, write %%oomph at the top of the cell"
+                "`%oomph run` takes one statement or script, at the beginning of a line: `%oomph run x = f()`. "
+                "The cell with `%load_ext oomph` has to run before it"
             )
         raise ValueError(f"unknown `{command}`; {_USAGE}" if command else _USAGE)
 
@@ -85,11 +88,11 @@ class OomphMagics(Magics):  # type: ignore[misc]
         self._show(self.recorded_cell.end(getattr(result, "error_in_exec", None)))
 
     def transform_lines(self, lines: list[str]) -> list[str]:
-        return recorded_cell.recorded_lines(lines, self.shell.transform_cell)
+        return recorded_cell.recorded_lines(lines, self._transform)
 
     def _show(self, report: recorded_cell.ShownReport | None) -> None:
         if report is not None:
-            display(report)
+            display(report)  # type: ignore[no-untyped-call]
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -70,7 +70,9 @@ class Ownership:
 
     def _all_keepers(self) -> list[Keeper]:
         """Variables of the user first. Each kind that can be freed comes after all that cannot."""
-        variables, modules, others = [], [], []
+        variables: list[Keeper] = []
+        modules: list[Keeper] = []
+        others: list[Keeper] = []
         for root, kind, name, file, line in self._graph["roots"]:
             if kind == "module" and name == "__main__":
                 for target, number in self._edges[root]:

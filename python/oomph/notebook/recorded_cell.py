@@ -1,8 +1,7 @@
 """`%%oomph` and `%oomph run`: a cell or a line under the recorder.
 
-The code stays what IPython runs itself: our line in front of it becomes a call that starts the recorder, and what follows keeps
-its place. So tracebacks, `await`, other magics, interrupts, `Out` and the namespace are IPython's own. The recording ends with the
-cell.
+IPython runs the code itself: our line in front of it becomes a call that starts the recorder, and what follows keeps its place.
+So tracebacks, `await`, other magics, interrupts, `Out` and the namespace are IPython's own. The recording ends with the cell.
 """
 
 from __future__ import annotations
@@ -16,6 +15,8 @@ import tempfile
 import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from .cell_names import with_cell_names
 
 if TYPE_CHECKING:
     from ..answers import Report
@@ -66,7 +67,7 @@ def start_of_cell(lines: list[str]) -> list[str]:
     code = lines[1:]
     first = next(at for at, line in enumerate(code) if line.strip())
     if code[first].startswith("%%"):
-        return [f"{start}\n", *cell_magic(code[first:])]
+        return [f"{start}\n", *cell_magic(code[first:])]  # type: ignore[no-untyped-call]
     # These have to come first.
     future = [at for at, line in enumerate(code) if _FUTURE.match(line.rstrip())]
     if future:
@@ -128,7 +129,8 @@ def _parses(code: str) -> bool:
 class RecordedCell:
     """The recording of a cell, from its start to the end of the cell. A later one replaces it, unless its folder was given."""
 
-    def __init__(self) -> None:
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
         self._recording: Recording | None = None
         self._options = Options()
         self._depth = 0
@@ -180,7 +182,7 @@ class RecordedCell:
         except (OSError, ValueError) as error:
             print(f"oomph: {error}", file=sys.stderr)
             return None
-        return ShownReport(report)
+        return ShownReport(report, self._shell, is_kept=self._options.output is not None)
 
     def _new_folder(self) -> str:
         if self._remove is not None:
@@ -199,11 +201,19 @@ def _remove(folder: str, process: int) -> None:
 class ShownReport:
     """A report as a cell shows it: as in a terminal, or as HTML."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: Report, shell: Any, *, is_kept: bool) -> None:
         self._report = report
+        self._shell = shell
+        self._cell = None if is_kept else f"In [{shell.execution_count - 1}]"
 
     def __repr__(self) -> str:
-        return str(self._report)
+        return self._in_notebook(str(self._report))
 
     def _repr_html_(self) -> str:
-        return self._report._repr_html_()
+        return self._in_notebook(self._report._repr_html_())
+
+    def _in_notebook(self, text: str) -> str:
+        for device in self._report.devices if self._cell else ():
+            # A heading. What comes next still needs the file.
+            text = text.replace(f"{device.file} · ", f"{self._cell} · ")
+        return with_cell_names(text, self._shell)

@@ -1,4 +1,4 @@
-"""The memory timeline as a picture: static SVG that takes its text color from the page, so that it suits light and dark themes."""
+"""The memory timeline as a picture: static SVG that takes the color of its text from the page, for light and dark themes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,24 @@ from oomph._native import size
 
 COLUMNS = 240
 """Each is a few numbers in the notebook's file."""
+OOM_COLOR = "#d9534a"
 _WIDTH, _HEIGHT = 760, 190
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 14, 18, 22
 _MAX_MARKED_STEPS = 60
 _MIN_STEP_LABEL_WIDTH = 46
+_BEFORE = "before the recording"
 _COLORS = {
-    "parameter": "#0072b2", "buffer": "#00446b", "optimizer": "#009e73", "gradient": "#e69f00", "activation": "#d55e00",
-    "input": "#d8c93a", "workspace": "#56b4e9", "temporary": "#cc79a7", "unknown": "#7a72b8",
-}  # fmt: skip
+    _BEFORE: "#9aa3ae",
+    "parameter": "#0072b2",
+    "buffer": "#00446b",
+    "optimizer": "#009e73",
+    "gradient": "#e69f00",
+    "activation": "#d55e00",
+    "input": "#d8c93a",
+    "workspace": "#56b4e9",
+    "temporary": "#cc79a7",
+    "unknown": "#7a72b8",
+}
 """Those of `oomph view`, from the bottom up: what stays, then what comes and goes."""
 
 
@@ -28,19 +38,25 @@ class Timeline:
     """What is allocated on one device over a run."""
 
     columns: list[dict[str, Any]]
-    """`position`, and `categories` with their bytes."""
+    """`position`, bytes from `before`, and bytes of `categories`."""
     bounds: list[int]
     """Event with which each step begins, and the end of the last."""
     events: int
     peak: int
     peak_event: int
+    oom_event: int | None
 
     def svg(self) -> str:
         """Empty if nothing happened."""
         if len(self.columns) < 2 or not self.peak:
             return ""
         top = _above(self.peak)
-        parts = [*self._grid(top), *self._steps(), *self._areas(top), *self._peak(top)]
+        parts = [
+            *self._grid(top),
+            *self._steps(),
+            *self._areas(top),
+            *(self._peak(top) if self.oom_event is None else self._oom(self.oom_event)),
+        ]
         label = escape(f"Allocated memory over {self.events:,} events, at most {size(self.peak)}")
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{label}" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
@@ -48,8 +64,9 @@ class Timeline:
             f'font-family="system-ui, sans-serif" font-size="11">{"".join(parts)}</svg>{self._legend()}'
         )
 
-    def _x(self, event: float) -> float:
-        return _LEFT + event / max(self.events, 1) * (_WIDTH - _LEFT - _RIGHT)
+    def _x(self, position: float) -> float:
+        """Where the state after that many events begins."""
+        return _LEFT + position / (self.events + 1) * (_WIDTH - _LEFT - _RIGHT)
 
     def _y(self, bytes: float, top: int) -> float:
         return _HEIGHT - _BOTTOM - bytes / top * (_HEIGHT - _TOP - _BOTTOM)
@@ -58,7 +75,8 @@ class Timeline:
         for part in (0, 0.5, 1):
             y = self._y(top * part, top)
             label = size(round(top * part)) if part else "0"
-            yield f'<path d="M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}" stroke="currentColor" stroke-opacity="{0.5 if not part else 0.15}"/>'
+            opacity = 0.15 if part else 0.5
+            yield f'<path d="M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}" stroke="currentColor" stroke-opacity="{opacity}"/>'
             yield _text(_LEFT - 7, y + 4, label, anchor="end")
 
     def _steps(self) -> Iterator[str]:
@@ -78,28 +96,32 @@ class Timeline:
     def _areas(self, top: int) -> Iterator[str]:
         """A band for each category, stacked."""
         floor = [0] * len(self.columns)
-        edges = [self._x(self.events * at / len(self.columns)) for at in range(len(self.columns) + 1)]
+        edges = [self._x((self.events + 1) * at / len(self.columns)) for at in range(len(self.columns) + 1)]
         for name in self._categories():
-            roof = [low + column["categories"][name] for low, column in zip(floor, self.columns, strict=True)]
+            roof = [low + _bytes(column, name) for low, column in zip(floor, self.columns, strict=True)]
             upper = _steps_of(edges, [self._y(value, top) for value in roof])
             lower = _steps_of(edges, [self._y(value, top) for value in floor])
             yield f'<path d="M{"L".join([*upper, *reversed(lower)])}Z" fill="{_COLORS[name]}"><title>{name}</title></path>'
             floor = roof
 
     def _peak(self, top: int) -> Iterator[str]:
-        x, y = self._x(self.peak_event), self._y(self.peak, top)
-        is_left = x > _WIDTH / 2
+        # The state after the event, which lasts until the next.
+        x, y = self._x(self.peak_event + 1.5), self._y(self.peak, top)
         yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="none" stroke="currentColor" stroke-width="1.5"/>'
-        yield _text(
-            x + (-7 if is_left else 7),
-            max(y - 5, 11),
-            f"peak {size(self.peak)}",
-            anchor="end" if is_left else "start",
-            weight=600,
-        )
+        yield self._label(x, max(y - 5, 11), f"peak {size(self.peak)}")
+
+    def _oom(self, event: int) -> Iterator[str]:
+        x = self._x(event + 0.5)
+        line = f"M{x:.1f} {_TOP - 6}V{_HEIGHT - _BOTTOM}"
+        yield f'<path d="{line}" stroke="{OOM_COLOR}" stroke-width="1.5" stroke-dasharray="4 3"/>'
+        yield self._label(x, 11, f"out of memory, {size(self.peak)} allocated at most")
+
+    def _label(self, x: float, y: float, text: str) -> str:
+        is_left = x > _WIDTH / 2
+        return _text(x + (-7 if is_left else 7), y, text, anchor="end" if is_left else "start", weight=600)
 
     def _categories(self) -> list[str]:
-        return [name for name in _COLORS if any(column["categories"].get(name) for column in self.columns)]
+        return [name for name in _COLORS if any(_bytes(column, name) for column in self.columns)]
 
     def _legend(self) -> str:
         entries = "".join(
@@ -107,6 +129,11 @@ class Timeline:
             for name in self._categories()
         )
         return f'<div style="font-size: 0.85em; margin: 0.1em 0 0.7em {_LEFT}px; opacity: 0.85">{entries}</div>'
+
+
+def _bytes(column: dict[str, Any], name: str) -> int:
+    found: int = column["before"] if name == _BEFORE else column["categories"].get(name, 0)
+    return found
 
 
 def _steps_of(edges: list[float], heights: list[float]) -> list[str]:

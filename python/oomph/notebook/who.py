@@ -105,14 +105,10 @@ class Who:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        rows = [
-            html.Cells(
-                row.bytes, f"<code>{escape(row.keeper.name)}</code>", escape(row.cell), _described(row), _COLOURS[row.keeper.kind]
-            )
-            for row in self._shown
-        ]
-        rows += [html.Cells(size, escape(text), "", "", "other") for size, text in self._rest()]
-        return html.page(html.title(self._headline()), html.bars(rows, self.memory.allocated), html.paragraph(self._way_out()))
+        rows = [html_row(row) for row in self._shown]
+        rows += [html.BarRow(size, escape(text), kind="other") for size, text in self._rest()]
+        way_out = html.paragraph(self._way_out(), "kept" if self.freeable else "")
+        return html.page(html.title(self._headline()), html.bars(rows, self.memory.allocated), way_out)
 
     @property
     def _shown(self) -> list[Row]:
@@ -133,12 +129,6 @@ class Who:
         if self.freeable:
             return f"%oomph free lets go of {format_size(self.freeable)}: {listed(self._freeable)}"
         return "%oomph free would free no tensor: variables hold them all" if self.rows else ""
-
-
-_COLOURS = {
-    "variable": "variable", "module": "variable", "function": "variable", "ipython": "other", "outside": "other",
-    "output": "kept", "error": "kept", "garbage": "kept",
-}  # fmt: skip
 
 
 def who(shell: Any, cell_of: Callable[[str], str], top: int) -> Who | str:
@@ -183,7 +173,8 @@ def _notes(examined: Examined, keeper: Keeper, held: list[Held]) -> list[str]:
     total = sum(each.bytes for each in held)
     in_graph = sum(each.bytes for each in held if each.is_in_graph)
     if 2 * in_graph > total:
-        notes.append(f"{format_size(in_graph)} by its graph: keep `.item()` or `.detach()`")
+        amount = "" if in_graph == total else f"{format_size(in_graph)} of it "
+        notes.append(f"{amount}held by the graph for `backward()`: keep `.item()` or `.detach()`")
     names = examined.shorthands.get(keeper.name, []) if keeper.kind == "output" else []
     if names:
         notes.append(f"also {', '.join(names)}")
@@ -199,5 +190,7 @@ def _counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def _described(row: Row) -> str:
-    return escape(row.what) + (f"<br><small>{escape(row.note)}</small>" if row.note else "")
+def html_row(row: Row) -> html.BarRow:
+    kind = "kept" if row.keeper.is_freeable else "other" if row.keeper.kind in ("ipython", "outside") else "variable"
+    note = f'<div style="opacity: 0.75; font-size: 0.92em">{html.with_code(row.note)}</div>' if row.note else ""
+    return html.BarRow(row.bytes, f"<code>{escape(row.keeper.name)}</code>", escape(row.cell), escape(row.what) + note, kind)
