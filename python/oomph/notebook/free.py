@@ -13,10 +13,10 @@ from ..sizes import format_size
 from . import device_memory, html, kept_values
 from .device_memory import DeviceMemory
 from .ownership import Keeper
-from .who import UNHELD, Examined, Row, Who, is_torch_missing
+from .who import UNHELD, UNHELD_WHAT, Examined, Row, Who, is_torch_missing
 
 _MAX_KEPT = 5
-_GARBAGE = "garbage: reference cycles"
+_GARBAGE = ("garbage", "reference cycles that nothing uses")
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Step:
     """One thing that was let go of, with the bytes that this freed."""
 
     name: str
+    what: str
     allocated: int
     reserved: int
     """Given back to the GPU, for other processes."""
@@ -52,23 +53,24 @@ class Freed:
         return sum(step.reserved for step in self.steps)
 
     def __str__(self) -> str:
-        lines = [self._headline(), *(f"  {format_size(size):>9}  {text}" for size, text in self._rows())]
+        lines = [self._headline()]
+        lines += [f"  {format_size(size):>9}  {name}{f': {what}' if what else ''}" for size, name, what in self._rows()]
         if self._kept:
             width = max(len(_named(row)) for row in self._kept)
             lines += ["", _KEPT]
             lines += [f"  {format_size(row.bytes):>9}  {_named(row):<{width}}  {row.note}".rstrip() for row in self._kept]
         if self.kept.unheld:
-            lines.append(f"  {format_size(self.kept.unheld):>9}  {UNHELD}")
+            lines.append(f"  {format_size(self.kept.unheld):>9}  {UNHELD}: {UNHELD_WHAT}")
         return "\n".join(lines)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        rows = [html.BarRow(size, html.with_code(text), kind="kept") for size, text in self._rows()]
+        rows = [html.BarRow(size, escape(name), what=html.with_code(what), kind="kept") for size, name, what in self._rows()]
         kept = [
             html.BarRow(row.bytes, f"<code>{escape(_named(row))}</code>", what=html.with_code(row.note)) for row in self._kept
         ]
-        kept += [html.BarRow(self.kept.unheld, UNHELD, kind="other")] if self.kept.unheld else []
+        kept += [html.BarRow(self.kept.unheld, UNHELD, what=UNHELD_WHAT, kind="other")] if self.kept.unheld else []
         whole = self.before.reserved or self.before.allocated
         below = html.paragraph(_KEPT) if self._kept else ""
         return html.page(html.title(self._headline()), html.bars(rows, whole), below, html.bars(kept, whole))
@@ -80,9 +82,9 @@ class Freed:
         verb = "would free" if self.is_trial else "freed"
         return f"{verb} {format_size(self.allocated)} of tensors: {change}"
 
-    def _rows(self) -> list[tuple[int, str]]:
-        rows = [(step.allocated, step.name) for step in self.steps if step.allocated]
-        return rows + ([(self.reserved, "from PyTorch's cache, back to the GPU for other processes")] if self.reserved else [])
+    def _rows(self) -> list[tuple[int, str, str]]:
+        rows = [(step.allocated, step.name, step.what) for step in self.steps if step.allocated]
+        return rows + ([(self.reserved, "PyTorch's cache", "back to the GPU, for other processes")] if self.reserved else [])
 
     @property
     def _kept(self) -> list[Row]:
@@ -103,14 +105,14 @@ class _Gauge:
         self.last = first
         self.steps: list[Step] = []
 
-    def step(self, name: str, expected: int, let_go: Callable[[], object]) -> None:
-        """`expected`: bytes by which the collector has to be asked, if they are not free without it."""
+    def step(self, name: str, what: str, expected: int, let_go: Callable[[], object]) -> None:
+        """If that does not free the bytes which are `expected`, a reference cycle has them."""
         let_go()
         now = _counters()
         if self.last.allocated - now.allocated < expected:
             gc.collect()
             now = _counters()
-        step = Step(name, self.last.allocated - now.allocated, self.last.reserved - now.reserved)
+        step = Step(name, what, self.last.allocated - now.allocated, self.last.reserved - now.reserved)
         self.steps.append(step)
         self.last = now
 
@@ -128,24 +130,24 @@ def free(shell: Any, cell_of: Callable[[str], str], is_trial: bool) -> Freed | s
     before = examined.memory
     expected = examined.freeable()
     if is_trial:
-        steps = [Step(_described(keeper, examined), size, 0) for keeper, size in expected.items()]
+        steps = [Step(*_described(keeper, examined), size, 0) for keeper, size in expected.items()]
         left = DeviceMemory(before.device, before.allocated - sum(expected.values()), before.reserved, before.non_pytorch)
         return Freed(steps, before, left, _kept(examined, cell_of), is_trial)
     gauge = _Gauge(before)
-    gauge.step(_GARBAGE, 0, gc.collect)
+    gauge.step(*_GARBAGE, 0, gc.collect)
     for keeper, size in expected.items():
         if keeper.kind == "error":
             error = kept_values.last_error(shell)
-            gauge.step(_described(keeper, examined), size, partial(kept_values.clear_last_error, error))
+            gauge.step(*_described(keeper, examined), size, partial(kept_values.clear_last_error, error))
     outputs = kept_values.outputs(shell)
     for keeper, size in expected.items():
         if keeper.kind == "output":
             own = [slot for slot in outputs if slot.keeper == keeper.name]
-            gauge.step(_described(keeper, examined), size, partial(kept_values.clear_output, own))
+            gauge.step(*_described(keeper, examined), size, partial(kept_values.clear_output, own))
     if before.device == "GPU":
         import torch
 
-        gauge.step("PyTorch's cache", 0, torch.cuda.empty_cache)
+        gauge.step("PyTorch's cache", "", 0, torch.cuda.empty_cache)
     return Freed(gauge.steps, before, gauge.last, _kept(Examined(shell), cell_of), is_trial)
 
 
@@ -153,9 +155,9 @@ def _kept(examined: Examined, cell_of: Callable[[str], str]) -> Who:
     return Who(examined, cell_of, _MAX_KEPT)
 
 
-def _described(keeper: Keeper, examined: Examined) -> str:
+def _described(keeper: Keeper, examined: Examined) -> tuple[str, str]:
     if keeper.kind == "error":
-        return "last error (`%tb` and `%debug` no longer have it)"
+        return keeper.name, "`%tb` and `%debug` no longer have it"
     if keeper.kind == "garbage":
         return _GARBAGE
-    return ", ".join([keeper.name, *examined.shorthands.get(keeper.name, [])])
+    return keeper.name, ", ".join(examined.shorthands.get(keeper.name, []))

@@ -22,6 +22,7 @@ _SEVERITIES = {"high": OOM_COLOR, "medium": "#c98a1b", "low": "#7d8b99"}
 KINDS = {"variable": "#2f86c7", "kept": "#e07b1a", "other": "#8a96a5"}
 _MAX_BAR_PIXELS = 120
 _CELL = "text-align: left; vertical-align: top; padding: 2px 14px 2px 0; border: none"
+_NO_BREAK = '<span style="white-space: nowrap">'
 _NUMBER = "text-align: right; vertical-align: top; padding: 2px 10px 2px 0; border: none; white-space: nowrap"
 
 
@@ -51,7 +52,7 @@ def report(of: Report, timelines: list[dict[str, Any]]) -> str:
 
 
 def page(*parts: str) -> str:
-    return f'<div style="max-width: 900px; line-height: 1.45">{"".join(parts)}</div>'
+    return f'<div style="max-width: 900px; line-height: 1.45; overflow-x: auto">{"".join(parts)}</div>'
 
 
 def title(of: str) -> str:
@@ -76,10 +77,13 @@ def bars(rows: Iterable[BarRow], whole: int) -> str:
 
 def _bar(row: BarRow, whole: int) -> str:
     width = max(round(_MAX_BAR_PIXELS * row.bytes / max(whole, 1)), 2)
-    bar = f'<div style="width: {width}px; height: 0.7em; margin-top: 0.4em; background: {KINDS[row.kind]}"></div>'
+    margin = f"0.4em {_MAX_BAR_PIXELS - width}px 0 0"
+    bar = f'<div style="width: {width}px; height: 0.7em; margin: {margin}; background: {KINDS[row.kind]}"></div>'
     number = f'<td style="{_NUMBER}" title="{row.bytes:,} bytes">{escape(size(row.bytes))}</td>'
-    cells = f'<td style="{_CELL}; min-width: {_MAX_BAR_PIXELS}px">{bar}</td><td style="{_CELL}">{row.name}</td>'
-    cells += f'<td style="{_CELL}; white-space: nowrap">{row.where}</td><td style="{_CELL}; width: 100%">{row.what}</td>'
+    cells = "".join(
+        f'<td style="{_CELL}">{text}</td>' for text in (bar, *(f"{_NO_BREAK}{text}</span>" for text in (row.name, row.where)))
+    )
+    cells += f'<td style="{_CELL}">{row.what}</td>'
     return f'<tr style="background: none">{number}{cells}</tr>'
 
 

@@ -56,10 +56,14 @@ class Ownership:
                 at += 1
                 if place is not None:
                     sources.setdefault(place, []).append((slot.keeper, slot.names))
+        self._texts: dict[int, str] = dict(graph["texts"])
         self._storages = {place for place, *_ in graph["storages"]}
         self._edges: list[list[tuple[int, int]]] = [[] for _ in graph["nodes"]]
         self._kept: dict[str, list[int]] = {}
+        roots = {root for root, *_ in graph["roots"]}
         for source, target, name in zip(*graph["edges"], strict=True):
+            if target in roots:
+                continue  # who refers to a module or a running function does not keep its variables
             keeper = next((keeper for keeper, names in sources.get(source, ()) if self._names[name][1] in names), None)
             if keeper is None:
                 self._edges[source].append((target, name))
@@ -84,7 +88,7 @@ class Ownership:
                 own = [Keeper("module", f"{name}.{self._names[number][1]}", [target]) for target, number in self._edges[root]]
                 modules += own
             elif kind == "frame":
-                code = next((text for place, text in self._graph["texts"] if place == root), f"{file}:{line}").split(" (")[0]
+                code = self._function(root) or f"{file}:{line}"
                 modules.append(Keeper("function", f"{code}() in {name}" if name else f"{code}()", [root]))
             else:
                 others.append(Keeper("ipython", "oomph", [root]))
@@ -159,8 +163,7 @@ class Ownership:
     def text(self, place: int) -> str:
         """What an object is: its class, and the shape of a tensor."""
         name = self._graph["types"][self._graph["nodes"][place]].rpartition(".")[2]
-        detail = next((text for at, text in self._graph["texts"] if at == place), "")
-        return f"{name} {detail}".strip()
+        return f"{name} {self._texts.get(place, '')}".strip()
 
     def is_tensor(self, place: int) -> bool:
         return any(target in self._storages for target in self._inside(place))
@@ -173,11 +176,11 @@ class Ownership:
                 return name
         return "an earlier exception"
 
-    def variables_in(self, keeper: Keeper, places: set[int]) -> dict[str, set[int]]:
-        """Which of these places are held by which variable of a function, along the traceback of an error."""
-        found: dict[str, set[int]] = {}
+    def variables_in(self, keeper: Keeper, places: set[int]) -> dict[tuple[str, str], set[int]]:
+        """Which of these places are held by which function's variable, along the traceback of an error."""
+        found: dict[tuple[str, str], set[int]] = {}
         seen: set[int] = set()
-        waiting = deque((seed, "") for seed in keeper.seeds)
+        waiting = deque((seed, ("", "")) for seed in keeper.seeds)
         while waiting:
             place, variable = waiting.popleft()
             if place in seen:
@@ -187,5 +190,9 @@ class Ownership:
                 found.setdefault(variable, set()).add(place)
             for target, number in self._edges[place]:
                 kind, name = self._names[number]
-                waiting.append((target, variable or name if kind == "local" else variable))
+                is_first = kind == "local" and variable == ("", "")
+                waiting.append((target, (self._function(place), name) if is_first else variable))
         return found
+
+    def _function(self, frame: int) -> str:
+        return self._texts.get(frame, "").partition(" (")[0]

@@ -16,6 +16,7 @@ import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from . import html
 from .cell_names import with_cell_names
 
 if TYPE_CHECKING:
@@ -207,10 +208,19 @@ class ShownReport:
         self._cell = None if is_kept else f"In [{shell.execution_count - 1}]"
 
     def __repr__(self) -> str:
-        return self._in_notebook(str(self._report))
+        return self._in_notebook(str(self._report)) if self._has_events else self._nothing
 
     def _repr_html_(self) -> str:
-        return self._in_notebook(self._report._repr_html_())
+        return self._in_notebook(self._report._repr_html_()) if self._has_events else html.page(html.title(self._nothing))
+
+    @property
+    def _has_events(self) -> bool:
+        return any(device.events for device in self._report.devices)
+
+    @property
+    def _nothing(self) -> str:
+        where = "CPU" if any(device.kind == "cpu" for device in self._report.devices) else "GPU"
+        return f"{self._cell or 'the cell'}: no {where} memory was allocated or freed"
 
     def _in_notebook(self, text: str) -> str:
         for device in self._report.devices if self._cell else ():

@@ -17,6 +17,8 @@ _WIDTH, _HEIGHT = 760, 190
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 14, 18, 22
 _MAX_MARKED_STEPS = 60
 _MIN_STEP_LABEL_WIDTH = 46
+_MIN_SHARE = 0.002
+"""Of the peak: less is thinner than a pixel."""
 _BEFORE = "before the recording"
 _COLORS = {
     _BEFORE: "#9aa3ae",
@@ -121,7 +123,7 @@ class Timeline:
         return _text(x + (-7 if is_left else 7), y, text, anchor="end" if is_left else "start", weight=600)
 
     def _categories(self) -> list[str]:
-        return [name for name in _COLORS if any(_bytes(column, name) for column in self.columns)]
+        return [name for name in _COLORS if any(_bytes(column, name) > self.peak * _MIN_SHARE for column in self.columns)]
 
     def _legend(self) -> str:
         entries = "".join(

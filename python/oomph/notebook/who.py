@@ -14,7 +14,8 @@ from .ownership import Held, Keeper, Ownership
 
 _MAX_NAMES = 3
 _MAX_TEXT = 60
-UNHELD = "not held by Python (workspaces of libraries, C++ code)"
+UNHELD = "not held by Python"
+UNHELD_WHAT = "workspaces of libraries, C++ code"
 _TORCH_MISSING = "torch is not imported: nothing is held"
 
 
@@ -98,15 +99,15 @@ class Who:
             texts = [f"{row.keeper.name:<{width}}", *([f"{row.cell:<{cells}}"] if cells else []), row.what]
             texts += [row.note] if row.note else []
             lines.append(f"  {format_size(row.bytes):>9}  {self._share(row.bytes):>4}  " + "  ".join(texts).rstrip())
-        for size, text in self._rest():
-            lines.append(f"  {format_size(size):>9}  {self._share(size):>4}  {text}")
+        for size, name, what in self._rest():
+            lines.append(f"  {format_size(size):>9}  {self._share(size):>4}  {name}: {what}")
         return "\n".join([*lines, "", self._way_out()])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         rows = [html_row(row) for row in self._shown]
-        rows += [html.BarRow(size, escape(text), kind="other") for size, text in self._rest()]
+        rows += [html.BarRow(size, escape(name), what=escape(what), kind="other") for size, name, what in self._rest()]
         way_out = html.paragraph(self._way_out(), "kept" if self.freeable else "")
         return html.page(html.title(self._headline()), html.bars(rows, self.memory.allocated), way_out)
 
@@ -114,10 +115,12 @@ class Who:
     def _shown(self) -> list[Row]:
         return self.rows[: self._top]
 
-    def _rest(self) -> list[tuple[int, str]]:
+    def _rest(self) -> list[tuple[int, str, str]]:
         others = self.rows[self._top :]
-        found = [(sum(row.bytes for row in others), f"{len(others)} more (%oomph who --top {len(self.rows)})")] if others else []
-        return found + ([(self.unheld, UNHELD)] if self.unheld else [])
+        found = (
+            [(sum(row.bytes for row in others), f"{len(others)} more", f"%oomph who --top {len(self.rows)}")] if others else []
+        )
+        return found + ([(self.unheld, UNHELD, UNHELD_WHAT)] if self.unheld else [])
 
     def _share(self, size: int) -> str:
         return f"{100 * size / max(self.memory.allocated, 1):.0f}%"
@@ -156,16 +159,28 @@ def _row(examined: Examined, keeper: Keeper, held: list[Held], cell_of: Callable
 
 def _what(examined: Examined, keeper: Keeper, held: list[Held]) -> str:
     if keeper.kind == "error":
-        sizes = {each.place: each.bytes for each in held}
-        name = examined.ownership.exception_with(keeper, set(sizes))
-        variables = examined.ownership.variables_in(keeper, set(sizes))
-        amounts = {variable: sum(sizes[place] for place in places) for variable, places in variables.items() if variable}
-        largest = sorted(amounts, key=lambda variable: -amounts[variable])
-        return " in local ".join(filter(None, [name, listed([f"{each} {format_size(amounts[each])}" for each in largest])]))
+        return _what_of_error(examined, keeper, {each.place: each.bytes for each in held})
     if keeper.kind in ("garbage", "outside", "ipython", "function"):
         return _counted(len(held), "tensor")
     text = examined.ownership.text(keeper.seeds[0])[:_MAX_TEXT]
     return text if len(held) == 1 or examined.ownership.is_tensor(keeper.seeds[0]) else f"{text}, {_counted(len(held), 'tensor')}"
+
+
+def _what_of_error(examined: Examined, keeper: Keeper, sizes: dict[int, int]) -> str:
+    """`OutOfMemoryError in step(): wide 512 MiB, hidden 40.0 MiB`."""
+    name = examined.ownership.exception_with(keeper, set(sizes))
+    variables = examined.ownership.variables_in(keeper, set(sizes))
+    amounts = [(sum(sizes[place] for place in places), *variable) for variable, places in variables.items() if variable[1]]
+    if not amounts:
+        return name
+    amounts.sort(reverse=True)
+    first = amounts[0][1]
+    return f"{name} in {first}(): " + listed(
+        [
+            f"{variable} {format_size(size)}{'' if function == first else f' in {function}()'}"
+            for size, function, variable in amounts
+        ]
+    )
 
 
 def _notes(examined: Examined, keeper: Keeper, held: list[Held]) -> list[str]:
@@ -173,8 +188,8 @@ def _notes(examined: Examined, keeper: Keeper, held: list[Held]) -> list[str]:
     total = sum(each.bytes for each in held)
     in_graph = sum(each.bytes for each in held if each.is_in_graph)
     if 2 * in_graph > total:
-        amount = "" if in_graph == total else f"{format_size(in_graph)} of it "
-        notes.append(f"{amount}held by the graph for `backward()`: keep `.item()` or `.detach()`")
+        amount = "" if format_size(in_graph) == format_size(total) else f"{format_size(in_graph)} of it "
+        notes.append(f"{amount}held by graphs for `backward()`: keep `.item()` or `.detach()`")
     names = examined.shorthands.get(keeper.name, []) if keeper.kind == "output" else []
     if names:
         notes.append(f"also {', '.join(names)}")
