@@ -23,14 +23,15 @@ class Cells:
             for name in assigned(code):
                 self._bound.setdefault(name, []).append(number)
 
-    def begin(self) -> None:
-        self._before = self._values()
+    def begin(self, info: Any) -> None:
+        # A cell that runs within another, as `%%capture` does it, has no number.
+        if info.store_history:
+            self._before = self._values()
 
     def end(self, result: Any) -> None:
-        before, self._before = self._before, None
-        number = getattr(result, "execution_count", None)
-        if before is None or number is None:
+        if result is None or not result.info.store_history or self._before is None:
             return
+        before, number = self._before, result.execution_count
         bound = {name for name, value in self._values().items() if before.get(name) != value}
         if result.success:
             bound |= assigned(self._shell.user_ns["In"][number])

@@ -12,7 +12,7 @@ from typing import Any
 from ..sizes import format_size
 from . import device_memory, html, kept_values
 from .device_memory import DeviceMemory
-from .ownership import Keeper
+from .ownership import MAX_KEEPERS, Keeper
 from .who import UNHELD, UNHELD_WHAT, Examined, Row, Who, is_torch_missing
 
 _MAX_KEPT = 5
@@ -58,7 +58,7 @@ class Freed:
         if self._kept:
             width = max(len(_named(row)) for row in self._kept)
             lines += ["", _KEPT]
-            lines += [f"  {format_size(row.bytes):>9}  {_named(row):<{width}}  {row.note}".rstrip() for row in self._kept]
+            lines += [f"  {format_size(row.bytes):>9}  {_named(row):<{width}}  {_noted(row)}".rstrip() for row in self._kept]
         if self.kept.unheld:
             lines.append(f"  {format_size(self.kept.unheld):>9}  {UNHELD}: {UNHELD_WHAT}")
         return "\n".join(lines)
@@ -68,7 +68,7 @@ class Freed:
     def _repr_html_(self) -> str:
         rows = [html.BarRow(size, escape(name), what=html.with_code(what), kind="kept") for size, name, what in self._rows()]
         kept = [
-            html.BarRow(row.bytes, f"<code>{escape(_named(row))}</code>", what=html.with_code(row.note)) for row in self._kept
+            html.BarRow(row.bytes, f"<code>{escape(_named(row))}</code>", what=html.with_code(_noted(row))) for row in self._kept
         ]
         kept += [html.BarRow(self.kept.unheld, UNHELD, what=UNHELD_WHAT, kind="other")] if self.kept.unheld else []
         whole = self.before.reserved or self.before.allocated
@@ -95,7 +95,21 @@ _KEPT = "not touched; what would free it:"
 
 
 def _named(row: Row) -> str:
-    return f"del {row.keeper.name}" if row.keeper.kind == "variable" else row.keeper.name
+    """What to type, if it is variables that hold it."""
+    if row.keeper.kind != "variable":
+        return row.keeper.name
+    others = [keeper.name for keeper in row.sharing] if _is_variables(row) else []
+    return f"del {', '.join([row.keeper.name, *others])}"
+
+
+def _noted(row: Row) -> str:
+    return row.graph if _is_variables(row) else row.note
+
+
+def _is_variables(row: Row) -> bool:
+    """Whether all of it is shared, and only by variables."""
+    others = [keeper.kind for keeper in row.sharing]
+    return row.shared == row.bytes and set(others) == {"variable"} and len(others) < MAX_KEEPERS - 1
 
 
 class _Gauge:

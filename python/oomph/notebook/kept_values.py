@@ -7,8 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from ..heap.references import text_of
-
 LAST_ERROR = "last error"
 _SHORTHANDS = ("_", "__", "___")
 _OF_INTERPRETER = ("last_exc", "last_value", "last_traceback", "last_type")
@@ -33,7 +31,7 @@ class Slot:
     @property
     def names(self) -> set[str]:
         """How a walk calls the reference. Items of a namespace are attributes."""
-        return {str(self.key), text_of(self.key)}
+        return {str(self.key), repr(self.key)}
 
     @property
     def value(self) -> Any:
@@ -72,7 +70,10 @@ def outputs(shell: Any) -> list[Slot]:
         keeper = keepers.setdefault(id(value), name)
         slots.append(Slot(keeper, display, name))
         # Where the user has a variable of that name, as after `for _ in range(3)`, IPython leaves it alone, and so do we.
-        slots += [Slot(keeper, space, name) for space in (namespace, hidden) if space.get(name) is value]
+        slots += [Slot(keeper, namespace, name)] if namespace.get(name) is value else []
+        # Since the user has one, this may be an earlier value.
+        earlier = hidden.get(name)
+        slots.append(Slot(keepers.setdefault(id(earlier), name), hidden, name))
     last = shell.last_execution_result
     if last is not None and id(last.result) in keepers:
         slots.append(Slot(keepers[id(last.result)], last, "result"))

@@ -79,8 +79,8 @@ class OomphMagics(Magics):
             )
         raise ValueError(f"unknown `{command}`; {_USAGE}" if command else _USAGE)
 
-    def before_cell(self, _info: Any) -> None:
-        self.cells.begin()
+    def before_cell(self, info: Any) -> None:
+        self.cells.begin(info)
         self.recorded_cell.begin()
 
     def after_cell(self, result: Any) -> None:

@@ -11,6 +11,8 @@ from .kept_values import NAMES_OF_IPYTHON, Slot
 MAX_KEEPERS = 4
 """Of one storage. Those that nothing can be freed from come first, so that they are never left out."""
 _HISTORY = ("attribute", "grad_fn")
+_CALLER = ("attribute", "f_back")
+"""From a function in a traceback to those that had called it, which lead to almost everything."""
 
 
 @dataclass(eq=False)
@@ -119,30 +121,46 @@ class Ownership:
         return held
 
     def _first_keepers(self) -> tuple[dict[int, Keeper], set[int]]:
-        """Who each object counts with: the first that leads to it, not through the history of a tensor if anyone does."""
+        """Who each object counts with: the first that leads to it, if possible not through the history of a tensor, nor through
+        the callers of a function; and what has been found only through histories."""
         first: dict[int, Keeper] = {}
-        later: list[tuple[Keeper, int]] = []
-        for keeper in self.keepers:
-            self._reach(keeper, keeper.seeds, first, later)
-        before = set(first)
-        while later:
-            pending, later = later, []
-            for keeper, target in pending:
-                self._reach(keeper, [target], first, later)
-        return first, set(first) - before
+        waiting = [(keeper, seed) for keeper in self.keepers for seed in keeper.seeds]
+        callers: list[tuple[Keeper, int]] = []
+        in_graphs: set[int] = set()
+        is_history = False
+        while waiting:
+            histories: list[tuple[Keeper, int]] = []
+            before = len(first)
+            for keeper, seed in waiting:
+                self._reach(keeper, seed, first, histories, callers)
+            if is_history:
+                in_graphs.update(list(first)[before:])
+            is_history = bool(histories)
+            if histories:
+                waiting = histories
+            else:
+                waiting, callers = callers, []
+        return first, in_graphs
 
-    def _reach(self, keeper: Keeper, seeds: list[int], first: dict[int, Keeper], later: list[tuple[Keeper, int]]) -> None:
-        waiting = [seed for seed in seeds if seed not in first]
+    def _reach(
+        self,
+        keeper: Keeper,
+        seed: int,
+        first: dict[int, Keeper],
+        histories: list[tuple[Keeper, int]],
+        callers: list[tuple[Keeper, int]],
+    ) -> None:
+        waiting = [seed]
         while waiting:
             place = waiting.pop()
             if place in first:
                 continue
             first[place] = keeper
             for target, name in self._edges[place]:
-                if target in first:
-                    continue
                 if self._names[name] == _HISTORY:
-                    later.append((keeper, target))
+                    histories.append((keeper, target))
+                elif self._names[name] == _CALLER:
+                    callers.append((keeper, target))
                 else:
                     waiting.append(target)
 

@@ -219,8 +219,7 @@ class ShownReport:
 
     @property
     def _nothing(self) -> str:
-        where = "CPU" if any(device.kind == "cpu" for device in self._report.devices) else "GPU"
-        return f"{self._cell or 'the cell'}: no {where} memory was allocated or freed"
+        return f"{self._cell or 'the cell'}: no memory of tensors was allocated or freed"
 
     def _in_notebook(self, text: str) -> str:
         for device in self._report.devices if self._cell else ():

@@ -64,8 +64,23 @@ class Row:
     keeper: Keeper
     what: str
     cell: str
-    """Where the variable got its value: `[3]`, `[3] or [7]`, or nothing."""
-    note: str
+    """Where the variable got its value: `In [3]`, `In [3] or [7]`, or nothing."""
+    graph: str
+    """What of it only the history of tensors holds, or nothing."""
+    aliases: str
+    """Other names of an output, or nothing."""
+    sharing: tuple[Keeper, ...]
+    """Who else holds some of it."""
+    shared: int
+
+    @property
+    def note(self) -> str:
+        return "; ".join(filter(None, [self.graph, self.aliases, self.shared_with]))
+
+    @property
+    def shared_with(self) -> str:
+        amount = "" if self.shared == self.bytes else f"{format_size(self.shared)} "
+        return f"{amount}shared with {listed([keeper.name for keeper in self.sharing])}" if self.sharing else ""
 
 
 def is_torch_missing() -> bool:
@@ -153,8 +168,19 @@ def _by_keeper(held: list[Held]) -> dict[Keeper, list[Held]]:
 
 def _row(examined: Examined, keeper: Keeper, held: list[Held], cell_of: Callable[[str], str]) -> Row:
     total = sum(each.bytes for each in held)
-    cell = cell_of(keeper.name) if keeper.kind == "variable" else ""
-    return Row(total, keeper, _what(examined, keeper, held), cell, "; ".join(_notes(examined, keeper, held)))
+    in_graph = sum(each.bytes for each in held if each.is_in_graph)
+    amount = "" if format_size(in_graph) == format_size(total) else f"{format_size(in_graph)} of it "
+    aliases = examined.shorthands.get(keeper.name, []) if keeper.kind == "output" else []
+    return Row(
+        total,
+        keeper,
+        _what(examined, keeper, held),
+        cell_of(keeper.name) if keeper.kind == "variable" else "",
+        f"{amount}held by graphs for `backward()`: keep `.item()` or `.detach()`" if 2 * in_graph > total else "",
+        f"also {', '.join(aliases)}" if aliases else "",
+        tuple(dict.fromkeys(other for each in held for other in each.keepers[1:])),
+        sum(each.bytes for each in held if len(each.keepers) > 1),
+    )
 
 
 def _what(examined: Examined, keeper: Keeper, held: list[Held]) -> str:
@@ -181,24 +207,6 @@ def _what_of_error(examined: Examined, keeper: Keeper, sizes: dict[int, int]) ->
             for size, function, variable in amounts
         ]
     )
-
-
-def _notes(examined: Examined, keeper: Keeper, held: list[Held]) -> list[str]:
-    notes = []
-    total = sum(each.bytes for each in held)
-    in_graph = sum(each.bytes for each in held if each.is_in_graph)
-    if 2 * in_graph > total:
-        amount = "" if format_size(in_graph) == format_size(total) else f"{format_size(in_graph)} of it "
-        notes.append(f"{amount}held by graphs for `backward()`: keep `.item()` or `.detach()`")
-    names = examined.shorthands.get(keeper.name, []) if keeper.kind == "output" else []
-    if names:
-        notes.append(f"also {', '.join(names)}")
-    sharing = list(dict.fromkeys(other.name for each in held for other in each.keepers[1:]))
-    if sharing:
-        shared = sum(each.bytes for each in held if len(each.keepers) > 1)
-        amount = "" if shared == total else f"{format_size(shared)} "
-        notes.append(f"{amount}shared with {listed(sharing)}")
-    return notes
 
 
 def _counted(count: int, noun: str) -> str:
