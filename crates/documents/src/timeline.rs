@@ -18,14 +18,14 @@ pub struct DeviceTimeline {
 struct TimelineColumn {
     /// Number of events applied.
     position: usize,
-    /// Bytes of unknown category from before the first event.
+    /// Bytes from before the first event that are not known to belong to a model or its optimizer.
     before: u64,
     /// Other allocated bytes by category: with `before`, they add up to what was allocated.
     categories: BytesByCategory,
 }
 
 /// Blocks that begin or cease to be allocated at a position.
-struct Change {
+struct TimelineChange {
     position: usize,
     row: usize,
     is_alloc: bool,
@@ -39,12 +39,12 @@ impl DeviceTimeline {
         let positions = history.len() + 1;
         let changes = changes(device, positions);
         let mut changes = changes.iter().peekable();
-        let mut held = Held::default();
-        let mut apply = |until: usize, held: &mut Held| {
+        let mut held = TimelineHeld::default();
+        let mut apply = |until: usize, held: &mut TimelineHeld| {
             while let Some(change) = changes.next_if(|change| change.position <= until) {
                 let allocation = &history.allocations[change.row];
                 let category = model.categories.of(change.row);
-                let is_before = allocation.alloc_event().is_none() && category == Category::Unknown;
+                let is_before = allocation.alloc_event().is_none() && !is_labelled(category);
                 let sum = if is_before { &mut held.before } else { &mut held.later.0[category as usize] };
                 let changed = |sum: Bytes| match change.is_alloc {
                     true => sum + allocation.size,
@@ -65,29 +65,34 @@ impl DeviceTimeline {
                     highest = (position, held);
                 }
             }
-            let (position, Held { before, later, .. }) = highest;
+            let (position, TimelineHeld { before, later, .. }) = highest;
             TimelineColumn { position, before: before.0, categories: by_category(&later) }
         });
         DeviceTimeline { device: history.device, columns: columns.collect() }
     }
 }
 
+/// Whether what a block is used for can be known without its allocation.
+fn is_labelled(category: Category) -> bool {
+    matches!(category, Category::Parameter | Category::Buffer | Category::Gradient | Category::Optimizer)
+}
+
 /// What is allocated at a position.
 #[derive(Clone, Copy, Default)]
-struct Held {
+struct TimelineHeld {
     before: Bytes,
     later: ByCategory,
     total: Bytes,
 }
 
 /// Returns all changes, in order.
-fn changes(device: &Device<'_>, positions: usize) -> Vec<Change> {
+fn changes(device: &Device<'_>, positions: usize) -> Vec<TimelineChange> {
     let mut changes = Vec::new();
     for (row, allocation) in device.history.allocations.iter().enumerate() {
         let allocated = allocation.allocated_within(0..positions);
         if !allocated.is_empty() {
-            changes.push(Change { position: allocated.start, row, is_alloc: true });
-            changes.push(Change { position: allocated.end, row, is_alloc: false });
+            changes.push(TimelineChange { position: allocated.start, row, is_alloc: true });
+            changes.push(TimelineChange { position: allocated.end, row, is_alloc: false });
         }
     }
     changes.sort_by_key(|change| change.position);

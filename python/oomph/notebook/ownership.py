@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from .kept_values import NAMES_OF_IPYTHON, Slot
+from .kept_values import LAST_ERROR, NAMES_OF_IPYTHON, Slot
 
 MAX_KEEPERS = 4
 """Of one storage. Those that nothing can be freed from come first, so that they are never left out."""
@@ -35,7 +35,6 @@ class Held:
     """The memory of one tensor, and who keeps it: the first of them is who it is counted with."""
 
     place: int
-    device: str
     bytes: int
     keepers: list[Keeper]
     is_in_graph: bool
@@ -87,15 +86,17 @@ class Ownership:
                     found = variables if is_own else others
                     found.append(Keeper("variable" if is_own else "ipython", variable, [target]))
             elif kind in ("module", "class"):
-                own = [Keeper("module", f"{name}.{self._names[number][1]}", [target]) for target, number in self._edges[root]]
-                modules += own
+                path = name.removeprefix("__main__.")
+                modules += [
+                    Keeper("module", f"{path}.{self._names[number][1]}", [target]) for target, number in self._edges[root]
+                ]
             elif kind == "frame":
                 code = self._function(root) or f"{file}:{line}"
                 modules.append(Keeper("function", f"{code}() in {name}" if name else f"{code}()", [root]))
             else:
                 others.append(Keeper("ipython", "oomph", [root]))
         outside = [Keeper("outside", "C++ code", list(self._graph["outside"]))]
-        kept = [Keeper("error" if name == "last error" else "output", name, seeds) for name, seeds in self._kept.items()]
+        kept = [Keeper("error" if name == LAST_ERROR else "output", name, seeds) for name, seeds in self._kept.items()]
         kept.sort(key=lambda keeper: keeper.kind)
         # Parameters count with their model, not with an optimizer that was defined before.
         variables.sort(key=lambda keeper: not self._is_module(keeper.seeds[0]))
@@ -111,13 +112,12 @@ class Ownership:
     def _held(self, bytes_of: dict[int, int]) -> list[Held]:
         first, in_graph = self._first_keepers()
         keepers = self._sharing_keepers()
-        devices = {place: f"{device}:{index}" for place, device, index, *_ in self._graph["storages"]}
         garbage = Keeper("garbage", "garbage")
         held = []
         for place, size in bytes_of.items():
             owner = first.get(place, garbage)
             others = [keeper for keeper in keepers.get(place, ()) if keeper is not owner]
-            held.append(Held(place, devices[place], size, [owner, *others], place in in_graph))
+            held.append(Held(place, size, [owner, *others], place in in_graph))
         return held
 
     def _first_keepers(self) -> tuple[dict[int, Keeper], set[int]]:
@@ -130,11 +130,9 @@ class Ownership:
         is_history = False
         while waiting:
             histories: list[tuple[Keeper, int]] = []
-            before = len(first)
             for keeper, seed in waiting:
-                self._reach(keeper, seed, first, histories, callers)
-            if is_history:
-                in_graphs.update(list(first)[before:])
+                found = self._reach(keeper, seed, first, histories, callers)
+                in_graphs.update(found if is_history else ())
             is_history = bool(histories)
             if histories:
                 waiting = histories
@@ -149,13 +147,16 @@ class Ownership:
         first: dict[int, Keeper],
         histories: list[tuple[Keeper, int]],
         callers: list[tuple[Keeper, int]],
-    ) -> None:
+    ) -> list[int]:
+        """What nobody has reached before; `histories` and `callers` get what comes later."""
+        found = []
         waiting = [seed]
         while waiting:
             place = waiting.pop()
             if place in first:
                 continue
             first[place] = keeper
+            found.append(place)
             for target, name in self._edges[place]:
                 if self._names[name] == _HISTORY:
                     histories.append((keeper, target))
@@ -163,6 +164,7 @@ class Ownership:
                     callers.append((keeper, target))
                 else:
                     waiting.append(target)
+        return found
 
     def _sharing_keepers(self) -> dict[int, list[Keeper]]:
         """Everyone who leads to each object, up to a few."""

@@ -23,11 +23,14 @@ class Examined:
     """The process at one moment. Nothing in it refers to a tensor."""
 
     def __init__(self, shell: Any) -> None:
-        from ..heap.walk import walk
+        from ..heap.walk import TooMany, walk
 
         outputs, error = kept_values.outputs(shell), kept_values.last_error(shell)
         slots = [*outputs, *error]
-        graph = walk([source for slot in slots for source in slot.sources()] or [0])
+        try:
+            graph = walk([source for slot in slots for source in slot.sources()])
+        except TooMany as failure:
+            raise ValueError(str(failure)) from None
         self.memory = device_memory.now(graph)
         self.ownership = Ownership(graph, slots, device_memory.storage_sizes(graph))
         self.shorthands: dict[str, list[str]] = {}
@@ -94,7 +97,6 @@ class Who:
         self.memory = examined.memory
         self.unheld = examined.unheld
         """Bytes of workspaces and of C++ code."""
-        self.tensors = len(examined.held)
         rows = [_row(examined, keeper, held, cell_of) for keeper, held in _by_keeper(examined.held).items()]
         self.rows = sorted(rows, key=lambda row: row.bytes, reverse=True)
         """All keepers, the largest first. With `unheld`, their bytes add up to what is allocated."""
