@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from oomph.fleet import fleet as fleet
     from oomph.holders import holders as holders
     from oomph.leaks import check_leaks as check_leaks
+    from oomph.notebook.magics import load_ipython_extension as load_ipython_extension
+    from oomph.notebook.magics import unload_ipython_extension as unload_ipython_extension
     from oomph.prediction import predict as predict
     from oomph.recording.alarm import Leak as Leak
     from oomph.recording.alarm import MemoryGrows as MemoryGrows
@@ -65,6 +67,7 @@ _HOMES = {
     "oomph.fleet": ["fleet"],
     "oomph.holders": ["holders"],
     "oomph.leaks": ["check_leaks"],
+    "oomph.notebook.magics": ["load_ipython_extension", "unload_ipython_extension"],
     "oomph.prediction": ["predict"],
     "oomph.recording.alarm": ["Leak", "MemoryGrows"],
     "oomph.recording.api": ["Recording", "phase", "record"],

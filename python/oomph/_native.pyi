@@ -41,6 +41,7 @@ class Snapshot:
     def report(
         self, json: bool, *, at: int | str | None = None, by: str | None = None, top: int | None = None
     ) -> tuple[str, list[str]]: ...
+    def timeline(self, columns: int) -> str: ...
     def simulate(
         self,
         json: bool,

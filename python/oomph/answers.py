@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from oomph import _native, notebook
+from oomph import _native
+from oomph.notebook import html
 
 Json = dict[str, Any]
 Ask = Callable[[bool], tuple[str, list[str]]]
@@ -135,11 +136,16 @@ class Answer:
         return f"<oomph {type(self).__name__}; print() shows it>"
 
     def _repr_html_(self) -> str:
-        return notebook.text(str(self))
+        return html.text(str(self))
 
 
 class Report(Answer):
     """`oomph report`."""
+
+    def __init__(self, ask: Ask, timelines: Callable[[], list[Json]] = list) -> None:
+        """`timelines`: the memory timeline of each device."""
+        super().__init__(ask)
+        self._timelines = timelines
 
     @cached_property
     def devices(self) -> tuple[Device, ...]:
@@ -152,7 +158,7 @@ class Report(Answer):
         return tuple(finding for device in self.devices for finding in device.findings)
 
     def _repr_html_(self) -> str:
-        return notebook.report(self)
+        return html.report(self, self._timelines())
 
 
 class Simulation(Answer):

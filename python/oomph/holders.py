@@ -43,14 +43,19 @@ def holders(tensor: torch.Tensor = _ALL, *, top: int | None = None) -> Holders:
 def _as_allocated(graph: dict[str, Any]) -> dict[str, Any]:
     """With what the allocator has given for each storage, as `torch.cuda.memory_allocated()` counts it."""
     if any(device == "cuda" for _, device, *_ in graph["storages"]):
-        sizes = {
-            (segment["device"], block["address"]): block["size"]
-            for segment in torch.cuda.memory_snapshot()
-            for block in segment["blocks"]
-            if block["state"] == "active_allocated"
-        }
+        sizes = allocated_blocks()
         for storage in graph["storages"]:
             _, device, index, address, _ = storage
             if device == "cuda":
                 storage[4] = sizes.get((index, address), storage[4])
     return graph
+
+
+def allocated_blocks() -> dict[tuple[int, int], int]:
+    """Sizes of the blocks that PyTorch's allocator has given to the program, by device and address."""
+    return {
+        (segment["device"], block["address"]): block["size"]
+        for segment in torch.cuda.memory_snapshot()
+        for block in segment["blocks"]
+        if block["state"] == "active_allocated"
+    }

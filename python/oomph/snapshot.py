@@ -1,5 +1,6 @@
 """Snapshots, and what can be asked about them."""
 
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
@@ -7,6 +8,7 @@ from typing import Literal
 
 from oomph import _native
 from oomph.answers import Check, Device, Difference, Finding, Peak, Report, Search, Simulation, Verification, peak
+from oomph.notebook import timeline
 
 Path = str | os.PathLike[str]
 Size = int | str
@@ -69,7 +71,10 @@ class Snapshot:
         top: int | None = None,
     ) -> Report:
         """`oomph report`: what is wrong, and what was live at a moment (the last OOM, otherwise the peak)."""
-        return Report(lambda json: self._native.report(json, at=at, by=by, top=top))
+        return Report(
+            lambda as_json: self._native.report(as_json, at=at, by=by, top=top),
+            lambda: json.loads(self._native.timeline(timeline.COLUMNS)),
+        )
 
     def simulate(
         self,

@@ -15,6 +15,7 @@ use crate::commands::simulate::SimulateRequest;
 use crate::commands::{check, diff, holders, report, simulate};
 use crate::terminal::{Failure, TALK, Terminal};
 use analysis::{Device, TensorAddress};
+use documents::DeviceTimeline;
 use export::{RecordBatchReader, tables};
 use inputs::Input;
 use self_cell::self_cell;
@@ -139,6 +140,13 @@ pub fn report(
         loaded.iter().try_for_each(|each| report.add(each.input(), each.devices(), terminal))?;
         report.finish(terminal)
     })
+}
+
+/// The memory timeline of each device of each snapshot, in at most `columns` columns, as JSON.
+pub fn timeline(loaded: &[Arc<Loaded>], columns: usize) -> String {
+    let devices = loaded.iter().flat_map(|each| each.devices());
+    let drawn: Vec<_> = devices.map(|device| DeviceTimeline::new(device, columns)).collect();
+    serde_json::json!(drawn).to_string()
 }
 
 /// `oomph simulate`; `output` gets the replayed run.

@@ -47,6 +47,7 @@ mod sarif;
 mod schemas;
 mod simulate;
 mod sites;
+mod timeline;
 mod watch;
 
 pub use crate::check::CheckDocument;
@@ -65,4 +66,5 @@ pub use crate::rule::RuleDocument;
 pub use crate::sarif::sarif;
 pub use crate::schemas::{commands, schema};
 pub use crate::simulate::{SimulateDocument, VerificationReport};
+pub use crate::timeline::DeviceTimeline;
 pub use crate::watch::WatchDocument;

@@ -58,6 +58,11 @@ impl PySnapshot {
         answer(py, || api::report(&self.ranks, (at, by, top), json))
     }
 
+    /// Returns the memory timeline of each device as JSON.
+    fn timeline(&self, py: Python<'_>, columns: usize) -> String {
+        py.detach(|| api::timeline(&self.ranks, columns))
+    }
+
     /// Runs `oomph simulate`.
     #[pyo3(signature = (json, *, conf=None, gpu=None, non_pytorch=None, fraction=None, limit=None,
         search=false, smallest_gpu=false, verify=false, torch=None, recorded_conf=None, device=None,

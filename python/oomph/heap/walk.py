@@ -10,7 +10,7 @@ import gc
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from types import FrameType, FunctionType, MethodType
 from typing import Any
 
@@ -43,15 +43,20 @@ def prepare() -> None:
     node_hooks.offsets()
 
 
-def walk() -> dict[str, Any]:
-    """The graph of this process."""
+def walk(objects: Sequence[int] = ()) -> dict[str, Any]:
+    """The graph of this process.
+
+    `objects`: identities of live objects; `places` are then their places in the graph, None where one leads to no tensor.
+    """
     if not IS_LINUX:
         raise OSError("what holds tensors is known on Linux only: the walk reads memory whose layout differs elsewhere")
     prepare()
     # The program's own modes and subclasses of tensors have no part in it.
     with undisturbed(_MAX_PAUSE_SECONDS), torch.no_grad():  # noqa: SIM117
         with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
-            return _Walk().graph()
+            found = _Walk()
+            graph = found.graph()
+            return {**graph, "places": [found.places.get(identity) for identity in objects]} if objects else graph
 
 
 class _Walk:

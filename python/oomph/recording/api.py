@@ -78,12 +78,12 @@ class Recording:
         except Exception as error:
             say(f"nothing is recorded: {words(error)}")
             return self
-        running = _running()
-        if running is not None:
-            self._recorder, self._is_guest = running, True
-            running.on_leak.append(self._on_leak)
-            if os.path.abspath(self.path) != running.files.folder:
-                say(f"already recording to {running.files.folder}; `{self.path}` is not used")
+        host = running()
+        if host is not None:
+            self._recorder, self._is_guest = host, True
+            host.on_leak.append(self._on_leak)
+            if os.path.abspath(self.path) != host.files.folder:
+                say(f"already recording to {host.files.folder}; `{self.path}` is not used")
             return self
         try:
             self._recorder = self._make()
@@ -206,12 +206,12 @@ class ProgramPhase:
         self._entered: list[tuple[Recorder, Phase | None] | None] = []
 
     def __enter__(self) -> ProgramPhase:
-        running = _running()
+        recorder = running()
         # An older version has no phases.
-        if running is None or not hasattr(running, "enter_phase"):
+        if recorder is None or not hasattr(recorder, "enter_phase"):
             self._entered.append(None)
         else:
-            self._entered.append((running, running.enter_phase(self.name)))
+            self._entered.append((recorder, recorder.enter_phase(self.name)))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -266,7 +266,7 @@ def _alarm() -> Alarm:
     return growing
 
 
-def _running() -> Recorder | None:
+def running() -> Recorder | None:
     """The recorder of this process: ours, or that of an `oomph run` of another version, which has brought its own copy."""
     for module in ("oomph_child.recording.recorder", f"{__package__}.recorder"):
         found = sys.modules.get(module)

@@ -1,0 +1,1 @@
+"""Answers as HTML, and the magics of `%load_ext oomph`."""
