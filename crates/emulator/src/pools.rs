@@ -37,12 +37,6 @@ impl HighWater {
     }
 }
 
-#[derive(Clone, Copy)]
-struct Block {
-    size: u64,
-    stream: u64,
-}
-
 struct Pool {
     device: i32,
     /// Bytes that the pool keeps at a synchronization.
@@ -55,7 +49,8 @@ struct Pool {
     chunks: BTreeMap<u64, u64>,
     /// Parts of chunks that are not in use: start → size.
     free: BTreeMap<u64, u64>,
-    blocks: BTreeMap<u64, Block>,
+    /// Parts that are in use: start → size.
+    blocks: BTreeMap<u64, u64>,
 }
 
 impl Pool {
@@ -73,14 +68,14 @@ impl Pool {
     }
 
     /// Takes a block of the smallest free part that is large enough.
-    fn take(&mut self, size: u64, stream: u64) -> Option<u64> {
+    fn take(&mut self, size: u64) -> Option<u64> {
         let (&at, &room) =
             self.free.iter().filter(|&(_, &room)| room >= size).min_by_key(|&(_, &room)| room)?;
         self.free.remove(&at);
         if room > size {
             self.free.insert(at + size, room - size);
         }
-        self.blocks.insert(at, Block { size, stream });
+        self.blocks.insert(at, size);
         self.used.add(size);
         Some(at)
     }
@@ -91,11 +86,11 @@ impl Pool {
         self.reserved.add(size);
     }
 
-    /// Frees a block, and joins it with the free parts of its chunk next to it.
-    fn give_back(&mut self, at: u64) -> Option<Block> {
-        let block = self.blocks.remove(&at)?;
-        self.used.now -= block.size;
-        let (mut start, mut size) = (at, block.size);
+    /// Frees a block, and joins it with the free parts of its chunk next to it; returns its size.
+    fn give_back(&mut self, at: u64) -> Option<u64> {
+        let freed = self.blocks.remove(&at)?;
+        self.used.now -= freed;
+        let (mut start, mut size) = (at, freed);
         if !self.chunks.contains_key(&(at + size))
             && let Some(after) = self.free.remove(&(at + size))
         {
@@ -108,7 +103,7 @@ impl Pool {
             (start, size) = (before, room + size);
         }
         self.free.insert(start, size);
-        Some(block)
+        Some(freed)
     }
 
     /// Removes chunks without blocks until the pool has no more than `keep` bytes; returns them.
@@ -151,7 +146,6 @@ struct PoolEvent {
     device: i32,
     address: u64,
     size: u64,
-    stream: u64,
     time_us: u64,
 }
 
@@ -200,7 +194,7 @@ impl Pools {
         }
     }
 
-    fn record(&mut self, action: Action, device: i32, address: u64, size: u64, stream: u64) {
+    fn record(&mut self, action: Action, device: i32, address: u64, size: u64) {
         if let Some(counters) = self.counters.get_mut(device as usize) {
             match action {
                 Action::AddChunk => {
@@ -223,18 +217,18 @@ impl Pools {
             }
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             let time_us = now.as_micros() as u64;
-            self.history.push_back(PoolEvent { action, device, address, size, stream, time_us });
+            self.history.push_back(PoolEvent { action, device, address, size, time_us });
         }
     }
 
     /// Allocates a block; the pool takes another chunk from the device if none of its own has room.
-    fn allocate(&mut self, handle: u64, size: u64, stream: u64) -> Result<u64, StatusCode> {
+    fn allocate(&mut self, handle: u64, size: u64) -> Result<u64, StatusCode> {
         ARE_USED.store(true, Relaxed);
-        notes::modeled("memory pools of the driver (cudaMallocAsync)");
+        notes::modeled("memory pools of the driver (cudaMallocAsync), for which no lines are recorded");
         let size = size.max(1).checked_next_multiple_of(BLOCK_BYTES).ok_or(OUT_OF_MEMORY)?;
         let pool = self.by_handle.get_mut(&handle).ok_or(INVALID_VALUE)?;
         let device = pool.device;
-        let mut place = pool.take(size, stream);
+        let mut place = pool.take(size);
         if place.is_none() {
             let chunk = size.checked_next_multiple_of(CHUNK_BYTES).ok_or(OUT_OF_MEMORY)?;
             let mut at = memory().place_segment(device, chunk);
@@ -248,22 +242,22 @@ impl Pools {
                 }
                 return Err(OUT_OF_MEMORY);
             };
-            self.record(Action::AddChunk, device, at, chunk, stream);
+            self.record(Action::AddChunk, device, at, chunk);
             let pool = self.by_handle.get_mut(&handle).ok_or(INVALID_VALUE)?;
             pool.add_chunk(at, chunk);
-            place = pool.take(size, stream);
+            place = pool.take(size);
         }
         let at = place.ok_or(OUT_OF_MEMORY)?;
-        self.record(Action::Allocate, device, at, size, stream);
+        self.record(Action::Allocate, device, at, size);
         Ok(at)
     }
 
     /// Frees a block; returns whether it is one of a pool.
     fn free(&mut self, at: u64) -> bool {
         let found = self.by_handle.values_mut().find_map(|pool| Some((pool.device, pool.give_back(at)?)));
-        let Some((device, block)) = found else { return false };
-        values::forget(at, block.size);
-        self.record(Action::Free, device, at, block.size, block.stream);
+        let Some((device, size)) = found else { return false };
+        values::forget(at, size);
+        self.record(Action::Free, device, at, size);
         true
     }
 
@@ -273,7 +267,7 @@ impl Pools {
         let device = pool.device;
         for (at, size) in pool.trim(keep) {
             memory().release_segment(at);
-            self.record(Action::RemoveChunk, device, at, size, 0);
+            self.record(Action::RemoveChunk, device, at, size);
         }
     }
 
@@ -310,11 +304,11 @@ fn is_device(device: i32) -> bool {
     (0..card().devices).contains(&device)
 }
 
-unsafe fn allocate(to: *mut u64, size: usize, stream: u64, handle: Option<u64>) -> StatusCode {
+unsafe fn allocate(to: *mut u64, size: usize, handle: Option<u64>) -> StatusCode {
     let mut pools = pools();
     let current = device::current() as usize;
     let handle = handle.or_else(|| pools.current.get(current).copied()).unwrap_or_default();
-    status(pools.allocate(handle, size as u64, stream).map(|at| unsafe { put(to, at) }))
+    status(pools.allocate(handle, size as u64).map(|at| unsafe { put(to, at) }))
 }
 
 /// Values of `cudaMemPoolAttr`.
@@ -379,12 +373,12 @@ struct Location {
 const DEVICE_LOCATION: i32 = 1;
 
 runtime! {
-    fn cudaMallocAsync(to: *mut u64, size: usize, stream: u64) -> StatusCode {
-        unsafe { allocate(to, size, stream, None) }
+    fn cudaMallocAsync(to: *mut u64, size: usize, _stream: u64) -> StatusCode {
+        unsafe { allocate(to, size, None) }
     }
 
-    fn cudaMallocFromPoolAsync(to: *mut u64, size: usize, pool: u64, stream: u64) -> StatusCode {
-        unsafe { allocate(to, size, stream, Some(pool)) }
+    fn cudaMallocFromPoolAsync(to: *mut u64, size: usize, pool: u64, _stream: u64) -> StatusCode {
+        unsafe { allocate(to, size, Some(pool)) }
     }
 
     fn cudaFreeAsync(at: u64, _stream: u64) -> StatusCode {
@@ -514,18 +508,11 @@ unsafe extern "C" fn oomph_emulator_pool_state(to: *mut PoolEvent, room: u64) ->
     let pools = pools();
     let mut parts = Vec::new();
     for pool in pools.by_handle.values() {
-        let part = |action, address, size, stream| PoolEvent {
-            action,
-            device: pool.device,
-            address,
-            size,
-            stream,
-            time_us: 0,
-        };
+        let part = |action, address, size| PoolEvent { action, device: pool.device, address, size, time_us: 0 };
         for (&start, &size) in &pool.chunks {
-            parts.push(part(Action::AddChunk, start, size, 0));
+            parts.push(part(Action::AddChunk, start, size));
             let blocks = pool.blocks.range(start..start + size);
-            parts.extend(blocks.map(|(&at, block)| part(Action::Allocate, at, block.size, block.stream)));
+            parts.extend(blocks.map(|(&at, &size)| part(Action::Allocate, at, size)));
         }
     }
     unsafe { write_events(parts.into_iter(), to, room) }
@@ -550,9 +537,9 @@ mod tests {
         let (first, second) = (32 * MIB, 64 * MIB);
         pool.add_chunk(first, 32 * MIB);
         pool.add_chunk(second, 32 * MIB);
-        let taken: Vec<u64> = (0..4).filter_map(|_| pool.take(16 * MIB, 0)).collect();
+        let taken: Vec<u64> = (0..4).filter_map(|_| pool.take(16 * MIB)).collect();
         assert_eq!(taken, [first, first + 16 * MIB, second, second + 16 * MIB]);
-        assert_eq!(pool.take(BLOCK_BYTES, 0), None);
+        assert_eq!(pool.take(BLOCK_BYTES), None);
         for at in taken {
             assert!(pool.give_back(at).is_some());
         }
@@ -565,7 +552,7 @@ mod tests {
         let mut pool = Pool::new(0);
         pool.add_chunk(32 * MIB, 32 * MIB);
         pool.add_chunk(128 * MIB, 96 * MIB);
-        let kept = pool.take(MIB, 0);
+        let kept = pool.take(MIB);
         assert_eq!(kept, Some(32 * MIB));
         assert_eq!(pool.trim(128 * MIB), []);
         assert_eq!(pool.trim(0), [(128 * MIB, 96 * MIB)]);
