@@ -234,7 +234,8 @@ unsafe extern "C" fn nvmlSystemGetNVMLVersion(to: *mut c_char, size: u32) -> Sta
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlSystemGetProcessName(process: u32, to: *mut c_char, size: u32) -> StatusCode {
     let Ok(command) = std::fs::read(format!("/proc/{process}/cmdline")) else { return NOT_FOUND };
-    let program = String::from_utf8_lossy(command.split(|&byte| byte == 0).next().unwrap_or_default()).into_owned();
+    let program =
+        String::from_utf8_lossy(command.split(|&byte| byte == 0).next().unwrap_or_default()).into_owned();
     let room = (size as usize).saturating_sub(1).min(program.len());
     let end = (0..=room).rev().find(|&end| program.is_char_boundary(end)).unwrap_or_default();
     unsafe { put_text(to, size, &program[..end]) }

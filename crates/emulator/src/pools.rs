@@ -9,7 +9,8 @@
 use crate::card::card;
 use crate::memory::memory;
 use crate::{
-    INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS, StatusCode, device, notes, put, values,
+    INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS, StatusCode, device, notes, put,
+    values,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -178,14 +179,20 @@ static ARE_USED: AtomicBool = AtomicBool::new(false);
 
 fn pools() -> MutexGuard<'static, Pools> {
     static POOLS: OnceLock<Mutex<Pools>> = OnceLock::new();
-    POOLS.get_or_init(|| Mutex::new(Pools::new(card().devices))).lock().unwrap_or_else(PoisonError::into_inner)
+    POOLS
+        .get_or_init(|| Mutex::new(Pools::new(card().devices)))
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Pools {
     fn new(devices: i32) -> Pools {
         let handles = |devices: i32| (0..devices).map(|device| FIRST_HANDLE + device as u64);
         Pools {
-            by_handle: handles(devices).zip(0..).map(|(handle, device)| (handle, Pool::new(device))).collect(),
+            by_handle: handles(devices)
+                .zip(0..)
+                .map(|(handle, device)| (handle, Pool::new(device)))
+                .collect(),
             next_handle: FIRST_HANDLE + devices as u64,
             current: handles(devices).collect(),
             counters: vec![PoolCounters::default(); devices as usize],
@@ -487,7 +494,11 @@ extern "C" fn oomph_emulator_pool_record(max_events: u64) {
     pools.history.clear();
 }
 
-unsafe fn write_events(events: impl ExactSizeIterator<Item = PoolEvent>, to: *mut PoolEvent, room: u64) -> u64 {
+unsafe fn write_events(
+    events: impl ExactSizeIterator<Item = PoolEvent>,
+    to: *mut PoolEvent,
+    room: u64,
+) -> u64 {
     let count = events.len() as u64;
     for (index, event) in events.take(room as usize).enumerate() {
         unsafe { to.add(index).write(event) };
@@ -508,7 +519,8 @@ unsafe extern "C" fn oomph_emulator_pool_state(to: *mut PoolEvent, room: u64) ->
     let pools = pools();
     let mut parts = Vec::new();
     for pool in pools.by_handle.values() {
-        let part = |action, address, size| PoolEvent { action, device: pool.device, address, size, time_us: 0 };
+        let part =
+            |action, address, size| PoolEvent { action, device: pool.device, address, size, time_us: 0 };
         for (&start, &size) in &pool.chunks {
             parts.push(part(Action::AddChunk, start, size));
             let blocks = pool.blocks.range(start..start + size);

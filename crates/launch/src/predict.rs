@@ -500,8 +500,9 @@ pub fn nothing_recorded(done: &CompletedRun) -> Failure {
         Some(code) => {
             let cause = done.last_message.clone().or(Some(format!("it ended with exit code {code}")));
             if done.notes.has_used_cuda {
-                let hint = uncovered_hint(&done.notes)
-                    .unwrap_or_else(|| "its own message is above; does the program run on a real GPU?".to_owned());
+                let hint = uncovered_hint(&done.notes).unwrap_or_else(|| {
+                    "its own message is above; does the program run on a real GPU?".to_owned()
+                });
                 let what = "the program failed before PyTorch allocated GPU memory";
                 return Failure::new(what, cause, Some(&hint));
             }
