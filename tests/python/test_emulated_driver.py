@@ -137,8 +137,30 @@ STREAMS = """
 """
 
 
+GRAPHS = """
+    import torch, warnings
+    x = torch.randn(64, 64, device="cuda")
+    x @ x
+
+    def is_empty(body):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            with torch.cuda.graph(torch.cuda.CUDAGraph()):
+                body()
+        return any("is empty" in str(of.message) for of in found)
+
+    nothing = {"nothing": lambda: None, "memory": lambda: torch.empty(5, device="cuda")}
+    work = {"kernel": lambda: x.sin(), "product": lambda: x @ x, "copy": lambda: x.copy_(x.t().contiguous()), "zeros": x.zero_}
+    assert {name: is_empty(body) for name, body in {**nothing, **work}.items()} == {
+        **dict.fromkeys(nothing, True), **dict.fromkeys(work, False)
+    }
+"""
+
+
 @pytest.mark.parametrize(
-    ("program", "gpus"), [(POOL_CALLS, "1"), (MANAGED_CALLS, "1"), (STREAMS, "2")], ids=["pools", "managed memory", "streams"]
+    ("program", "gpus"),
+    [(POOL_CALLS, "1"), (MANAGED_CALLS, "1"), (STREAMS, "2"), (GRAPHS, "1")],
+    ids=["pools", "managed memory", "streams", "graphs"],
 )
 def test_calls_of_the_driver(run, program: str, gpus: str) -> None:
     recorded = run(program, "--gpus", gpus)

@@ -18,7 +18,7 @@ no_op! { driver:
     cuTensorMapEncodeTiled cuTensorMapEncodeIm2col
 }
 
-no_op! { driver_in_context: cuLaunchKernel cuLaunchKernelEx cuLaunchCooperativeKernel }
+does_work! { driver_in_context: cuLaunchKernel cuLaunchKernelEx cuLaunchCooperativeKernel }
 
 no_op! { cuLogsUnregisterCallback }
 

@@ -2,7 +2,7 @@
 
 use crate::card::card;
 use crate::memory::record_kernel_launch;
-use crate::{SUCCESS, StatusCode, device, put};
+use crate::{SUCCESS, StatusCode, device, graphs, put};
 use std::cell::RefCell;
 
 /// `dim3`.
@@ -86,6 +86,7 @@ macro_rules! launches {
     ($($name:ident)*) => {
         runtime! {
             $(fn $name() -> StatusCode {
+                graphs::record_work();
                 record_kernel_launch();
                 SUCCESS
             })*
