@@ -37,7 +37,9 @@ def test_the_drivers_memory_pools_are_counted_and_recorded(predict: Predict) -> 
     done = predict.run("predict", *options, "train.py", env={"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"})
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
-    counted = [tuple(int(number) // MIB for number in re.findall(r"\d+", line)) for line in re.findall(r"^\(.*\)$", done.stderr, re.M)]
+    counted = [
+        tuple(int(number) // MIB for number in re.findall(r"\d+", line)) for line in re.findall(r"^\(.*\)$", done.stderr, re.M)
+    ]
     # Chunks of 32 MiB, and one of the size of the large block.
     assert counted == [(180, 192, 180), (20, 192, 180), (20, 32, 180)]
     assert (answer["peak_allocated"], answer["peak_reserved"]) == (180 * MIB, 192 * MIB)

@@ -1,5 +1,5 @@
-//! Graph capture: tracks which streams are capturing, because the caching allocator asks. Of a graph, it is only
-//! known whether anything was captured; replays do nothing.
+//! Graph capture: tracks which streams are capturing, because the caching allocator asks. Of a graph, it is
+//! only known whether anything was captured; replays do nothing.
 
 use crate::{INVALID_HANDLE, INVALID_VALUE, SUCCESS, StatusCode, device, put};
 use std::collections::{BTreeMap, BTreeSet};

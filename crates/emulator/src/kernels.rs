@@ -114,8 +114,8 @@ struct FunctionAttributes {
 /// Registers per thread reported for any kernel: a medium number.
 pub(crate) const REGISTERS_PER_THREAD: i32 = 32;
 
-/// Architecture of the code that runs on this card. PyTorch's wheels contain code for 8.6 and 10.0, but not for
-/// 8.9 and 10.3.
+/// Architecture of the code that runs on this card. PyTorch's wheels contain code for 8.6 and 10.0, but not
+/// for 8.9 and 10.3.
 pub(crate) fn binary_version() -> i32 {
     match (card().major, card().minor) {
         (8, 9) => 86,

@@ -67,8 +67,8 @@ macro_rules! no_op {
     ($($name:ident)*) => { no_op! { library: $($name)* } };
 }
 
-/// Functions that do nothing here and put work on a stream, or choose the stream for work: a graph that is being
-/// captured has nodes then.
+/// Functions that do nothing here and put work on a stream, or choose the stream for work: a graph that is
+/// being captured has nodes then.
 macro_rules! does_work {
     ($kind:ident: $($name:ident)*) => {
         $kind! {

@@ -71,26 +71,27 @@ fn prefetch(at: u64, size: u64, device: Option<i32>) -> StatusCode {
 /// `cudaMemLocation`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Location {
+pub(crate) struct MemoryLocation {
     kind: i32,
     device: i32,
 }
 
-impl Location {
+impl MemoryLocation {
     const DEVICE: i32 = 1;
     /// Number of the host among devices, before CUDA 13.
     const HOST: i32 = -1;
 
-    /// Location in an argument, which before CUDA 13 is the number of a device.
-    fn from_argument(argument: u64) -> Location {
+    /// MemoryLocation in an argument, which before CUDA 13 is the number of a device.
+    fn from_argument(argument: u64) -> MemoryLocation {
         let (low, high) = (argument as i32, (argument >> 32) as i32);
         if device::runtime_version() >= 13000 {
-            return Location { kind: low, device: high };
+            return MemoryLocation { kind: low, device: high };
         }
-        Location { kind: if low == Self::HOST { 0 } else { Self::DEVICE }, device: low }
+        MemoryLocation { kind: if low == Self::HOST { 0 } else { Self::DEVICE }, device: low }
     }
 
-    fn device(self) -> Option<i32> {
+    /// Device, unless the location is the host.
+    pub(crate) fn device(self) -> Option<i32> {
         (self.kind == Self::DEVICE).then_some(self.device)
     }
 }
@@ -116,11 +117,11 @@ runtime! {
     }
 
     fn cudaMemPrefetchAsync(at: u64, size: usize, to: u64) -> StatusCode {
-        recorded(prefetch(at, size as u64, Location::from_argument(to).device()))
+        recorded(prefetch(at, size as u64, MemoryLocation::from_argument(to).device()))
     }
 
     /// CUDA 12.2 and later.
-    fn cudaMemPrefetchAsync_v2(at: u64, size: usize, to: Location) -> StatusCode {
+    fn cudaMemPrefetchAsync_v2(at: u64, size: usize, to: MemoryLocation) -> StatusCode {
         recorded(prefetch(at, size as u64, to.device()))
     }
 
@@ -140,10 +141,10 @@ driver_in_context! {
     }
 
     fn cuMemPrefetchAsync(at: u64, size: usize, to: u64) -> StatusCode {
-        prefetch(at, size as u64, Location::from_argument(to).device())
+        prefetch(at, size as u64, MemoryLocation::from_argument(to).device())
     }
 
-    fn cuMemPrefetchAsync_v2(at: u64, size: usize, to: Location) -> StatusCode {
+    fn cuMemPrefetchAsync_v2(at: u64, size: usize, to: MemoryLocation) -> StatusCode {
         prefetch(at, size as u64, to.device())
     }
 }

@@ -1,12 +1,13 @@
 //! Memory pools of the driver: `cudaMallocAsync` and its relatives.
 //!
 //! A pool takes memory from the device in chunks, and keeps what is freed until a synchronization finds more
-//! than its release threshold. Work completes immediately here, so a freed block can be reused at once, on any
-//! stream. How large chunks are and how blocks are rounded is not documented: these numbers are a model.
+//! than its release threshold. Work completes immediately here, so a freed block can be reused at once, on
+//! any stream. How large chunks are and how blocks are rounded is not documented: these numbers are a model.
 //!
 //! PyTorch keeps no history with this allocator, so the pools keep one for oomph's Python part.
 
 use crate::card::card;
+use crate::managed::MemoryLocation;
 use crate::memory::memory;
 use crate::{
     INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS, StatusCode, device, notes, put,
@@ -132,7 +133,7 @@ impl Pool {
 /// What happened to a pool.
 #[derive(Clone, Copy)]
 #[repr(i32)]
-enum Action {
+enum PoolAction {
     AddChunk = 0,
     RemoveChunk = 1,
     Allocate = 2,
@@ -143,7 +144,7 @@ enum Action {
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct PoolEvent {
-    action: Action,
+    action: PoolAction,
     device: i32,
     address: u64,
     size: u64,
@@ -201,21 +202,21 @@ impl Pools {
         }
     }
 
-    fn record(&mut self, action: Action, device: i32, address: u64, size: u64) {
+    fn record(&mut self, action: PoolAction, device: i32, address: u64, size: u64) {
         if let Some(counters) = self.counters.get_mut(device as usize) {
             match action {
-                Action::AddChunk => {
+                PoolAction::AddChunk => {
                     counters.reserved += size;
                     counters.chunks += 1;
                 }
-                Action::RemoveChunk => counters.reserved -= size,
-                Action::Allocate => {
+                PoolAction::RemoveChunk => counters.reserved -= size,
+                PoolAction::Allocate => {
                     counters.allocated += size;
                     counters.peak = counters.peak.max(counters.allocated);
                     counters.allocations += 1;
                     counters.all_allocated += size;
                 }
-                Action::Free => counters.allocated -= size,
+                PoolAction::Free => counters.allocated -= size,
             }
         }
         if self.max_events > 0 {
@@ -249,13 +250,13 @@ impl Pools {
                 }
                 return Err(OUT_OF_MEMORY);
             };
-            self.record(Action::AddChunk, device, at, chunk);
+            self.record(PoolAction::AddChunk, device, at, chunk);
             let pool = self.by_handle.get_mut(&handle).ok_or(INVALID_VALUE)?;
             pool.add_chunk(at, chunk);
             place = pool.take(size);
         }
         let at = place.ok_or(OUT_OF_MEMORY)?;
-        self.record(Action::Allocate, device, at, size);
+        self.record(PoolAction::Allocate, device, at, size);
         Ok(at)
     }
 
@@ -264,7 +265,7 @@ impl Pools {
         let found = self.by_handle.values_mut().find_map(|pool| Some((pool.device, pool.give_back(at)?)));
         let Some((device, size)) = found else { return false };
         values::forget(at, size);
-        self.record(Action::Free, device, at, size);
+        self.record(PoolAction::Free, device, at, size);
         true
     }
 
@@ -274,7 +275,7 @@ impl Pools {
         let device = pool.device;
         for (at, size) in pool.trim(keep) {
             memory().release_segment(at);
-            self.record(Action::RemoveChunk, device, at, size);
+            self.record(PoolAction::RemoveChunk, device, at, size);
         }
     }
 
@@ -367,17 +368,8 @@ unsafe fn set_attribute(handle: u64, which: i32, from: *const u64) -> Result<(),
 struct PoolProps {
     allocation_kind: i32,
     handle_types: i32,
-    location: Location,
+    location: MemoryLocation,
 }
-
-/// `cudaMemLocation`.
-#[repr(C)]
-struct Location {
-    kind: i32,
-    device: i32,
-}
-
-const DEVICE_LOCATION: i32 = 1;
 
 runtime! {
     fn cudaMallocAsync(to: *mut u64, size: usize, _stream: u64) -> StatusCode {
@@ -424,16 +416,16 @@ runtime! {
 
     fn cudaMemPoolCreate(to: *mut u64, props: *const PoolProps) -> StatusCode {
         let Some(props) = (unsafe { props.as_ref() }) else { return device::record_error(INVALID_VALUE) };
-        if props.location.kind != DEVICE_LOCATION {
+        let Some(device) = props.location.device() else {
             return device::record_error(notes::uncovered("cudaMemPoolCreate (host memory)", NOT_SUPPORTED));
-        }
-        if !is_device(props.location.device) {
+        };
+        if !is_device(device) {
             return device::record_error(INVALID_VALUE);
         }
         let mut pools = pools();
         let handle = pools.next_handle;
         pools.next_handle += 1;
-        pools.by_handle.insert(handle, Pool::new(props.location.device));
+        pools.by_handle.insert(handle, Pool::new(device));
         unsafe { put(to, handle) };
         SUCCESS
     }
@@ -471,13 +463,13 @@ runtime! {
         SUCCESS
     }
 
-    fn cudaMemPoolGetAccess(to: *mut i32, pool: u64, location: *const Location) -> StatusCode {
+    fn cudaMemPoolGetAccess(to: *mut i32, pool: u64, location: *const MemoryLocation) -> StatusCode {
         const READ_AND_WRITE: i32 = 3;
         let pools = pools();
         let (Some(pool), Some(location)) = (pools.by_handle.get(&pool), unsafe { location.as_ref() }) else {
             return device::record_error(INVALID_VALUE);
         };
-        let is_own = location.kind == DEVICE_LOCATION && location.device == pool.device;
+        let is_own = location.device() == Some(pool.device);
         unsafe { put(to, if is_own { READ_AND_WRITE } else { 0 }) };
         SUCCESS
     }
@@ -522,9 +514,9 @@ unsafe extern "C" fn oomph_emulator_pool_state(to: *mut PoolEvent, room: u64) ->
         let part =
             |action, address, size| PoolEvent { action, device: pool.device, address, size, time_us: 0 };
         for (&start, &size) in &pool.chunks {
-            parts.push(part(Action::AddChunk, start, size));
+            parts.push(part(PoolAction::AddChunk, start, size));
             let blocks = pool.blocks.range(start..start + size);
-            parts.extend(blocks.map(|(&at, &size)| part(Action::Allocate, at, size)));
+            parts.extend(blocks.map(|(&at, &size)| part(PoolAction::Allocate, at, size)));
         }
     }
     unsafe { write_events(parts.into_iter(), to, room) }

@@ -130,7 +130,14 @@ class PoolHistory:
         if self._is_on:
             self._library.oomph_emulator_pool_counters(device, ctypes.byref(found))
         row = {name: int(getattr(found, name)) for name, *_ in _Counters._fields_}
-        return {"device": device, **row, "requested": row["allocated"], "active": row["allocated"], "inactive_split": 0, "retries": 0}
+        return {
+            "device": device,
+            **row,
+            "requested": row["allocated"],
+            "active": row["allocated"],
+            "inactive_split": 0,
+            "retries": 0,
+        }
 
     def settings(self) -> dict[str, Any] | None:
         return None
