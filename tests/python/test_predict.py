@@ -238,12 +238,12 @@ def test_checkpoints_are_left_alone(predict: Predict) -> None:
 def test_an_uncovered_function_fails_with_its_name(predict: Predict) -> None:
     predict.write("""
         import torch
-        x = torch.zeros(9, device="cuda")
-        x.untyped_storage()._share_cuda_()
+        x = torch.eye(9, device="cuda").to_sparse_csr()
+        x @ x
     """)
     done = predict.run("predict", "--gpu", "l4", "--python", FORKING_PYTHON.emulated, "train.py")
     assert done.returncode == 2
-    assert "cudaIpcGetMemHandle" in done.stderr
+    assert "cusparseSpGEMM_createDescr" in done.stderr
 
 
 def test_a_failing_program_and_one_without_cuda_are_told_apart(predict: Predict) -> None:

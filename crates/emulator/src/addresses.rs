@@ -112,6 +112,11 @@ impl<S: Space> Addresses<S> {
         self.chunks.range(..=at).next_back().is_some_and(|(_, chunk)| at < chunk.end)
     }
 
+    /// Bytes of the segment that starts at an address.
+    pub(crate) fn size_of(&self, at: u64) -> Option<u64> {
+        self.used.get(&at).map(|end| end - at)
+    }
+
     fn occupy(&mut self, at: u64, span: u64) {
         self.used.insert(at, at + span);
         if let Some((_, chunk)) = self.chunks.range_mut(..=at).next_back() {

@@ -68,8 +68,10 @@ macro_rules! mode {
 mode! { math_mode: cublasGetMathMode cublasSetMathMode }
 mode! { pointer_mode: cublasGetPointerMode_v2 cublasSetPointerMode_v2 }
 
+does_work! { cublasSetStream_v2 }
+
 no_op! {
-    cublasSetStream_v2 cublasSetWorkspace_v2 cublasSetSmCountTarget
+    cublasSetWorkspace_v2 cublasSetSmCountTarget
 
     // Vectors.
     cublasSaxpy_v2 cublasDaxpy_v2 cublasCaxpy_v2 cublasZaxpy_v2

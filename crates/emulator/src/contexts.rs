@@ -4,7 +4,7 @@
 //! does not: a thread that only calls the driver has to set a context itself.
 
 use crate::card::card;
-use crate::{INVALID_CONTEXT, INVALID_DEVICE, SUCCESS, StatusCode, device, put};
+use crate::{INVALID_CONTEXT, INVALID_DEVICE, SUCCESS, StatusCode, device, notes, put};
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -36,7 +36,9 @@ pub(crate) fn use_device() {
 }
 
 fn create(device: i32) {
-    EXISTING_CONTEXTS.fetch_or(bit(device), Relaxed);
+    if EXISTING_CONTEXTS.fetch_or(bit(device), Relaxed) == 0 {
+        notes::note("cuda", "a context was created");
+    }
 }
 
 fn bit(device: i32) -> u64 {

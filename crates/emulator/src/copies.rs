@@ -3,7 +3,7 @@
 
 use crate::memory::{is_device, memory};
 use crate::values::{self, ByteValue};
-use crate::{OUT_OF_MEMORY, SUCCESS, StatusCode, device, put};
+use crate::{OUT_OF_MEMORY, SUCCESS, StatusCode, device, graphs, put};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
@@ -44,6 +44,7 @@ unsafe fn is_gathered(from: u64, size: u64) -> bool {
 
 /// Copies between any two addresses.
 unsafe fn copy(to: u64, from: u64, size: u64) {
+    graphs::record_work();
     if size == 0 {
         return;
     }
@@ -67,6 +68,7 @@ unsafe fn copy(to: u64, from: u64, size: u64) {
 }
 
 unsafe fn set(to: u64, byte: i32, size: u64) {
+    graphs::record_work();
     unsafe {
         if byte == 0 {
             clear(to as *mut u8, size);

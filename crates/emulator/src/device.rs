@@ -1,9 +1,12 @@
 //! Devices: the current device, device properties, and the runtime's error state.
 
 use crate::card::card;
-use crate::{INVALID_DEVICE, INVALID_VALUE, SUCCESS, StatusCode, contexts, put};
+use crate::{INVALID_DEVICE, INVALID_VALUE, SUCCESS, StatusCode, contexts, pools, put};
 use std::cell::Cell;
 use std::ffi::{CStr, c_char};
+
+/// Priority of streams that go first; the lowest is 0.
+pub(crate) const HIGHEST_STREAM_PRIORITY: i32 = -5;
 
 thread_local! {
     static CURRENT: Cell<i32> = const { Cell::new(0) };
@@ -55,6 +58,7 @@ runtime_without_context! {
 
 runtime! {
     fn cudaDeviceSynchronize() -> StatusCode {
+        pools::synchronize();
         SUCCESS
     }
 
@@ -65,7 +69,7 @@ runtime! {
     fn cudaDeviceGetStreamPriorityRange(lowest: *mut i32, highest: *mut i32) -> StatusCode {
         unsafe {
             put(lowest, 0);
-            put(highest, -5);
+            put(highest, HIGHEST_STREAM_PRIORITY);
         }
         SUCCESS
     }

@@ -8,6 +8,7 @@
 use crate::card::card;
 use crate::kernels::{REGISTERS_PER_THREAD, binary_version, occupancy};
 use crate::macros::HANDLE;
+use crate::memory::MANAGED;
 use crate::{INVALID_DEVICE, NOT_FOUND, SUCCESS, StatusCode, device, process, put};
 use std::ffi::{CStr, c_char, c_void};
 
@@ -17,7 +18,7 @@ no_op! { driver:
     cuTensorMapEncodeTiled cuTensorMapEncodeIm2col
 }
 
-no_op! { driver_in_context: cuLaunchKernel cuLaunchKernelEx cuLaunchCooperativeKernel }
+does_work! { driver_in_context: cuLaunchKernel cuLaunchKernelEx cuLaunchCooperativeKernel }
 
 no_op! { cuLogsUnregisterCallback }
 
@@ -173,11 +174,16 @@ driver! {
     /// Callers only ask for the kind of memory.
     fn cuPointerGetAttribute(to: *mut u64, which: i32, at: u64) -> StatusCode {
         const MEMORY_TYPE: i32 = 2;
+        const IS_MANAGED: i32 = 8;
         const DEVICE_ORDINAL: i32 = 9;
+        const DEVICE_MEMORY: u32 = 2;
         let (kind, device) = crate::memory::kind_of(at);
         unsafe {
             match which {
+                // To the driver, managed memory is device memory.
+                MEMORY_TYPE if kind == MANAGED => put(to.cast::<u32>(), DEVICE_MEMORY),
                 MEMORY_TYPE => put(to.cast::<u32>(), kind as u32),
+                IS_MANAGED => put(to.cast::<u32>(), u32::from(kind == MANAGED)),
                 DEVICE_ORDINAL => put(to.cast::<i32>(), device),
                 _ => put(to, at),
             }

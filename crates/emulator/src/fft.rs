@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 const INVALID_VALUE: StatusCode = 4;
 
-no_op! {
-    cufftDestroy cufftSetAutoAllocation cufftSetStream cufftSetWorkArea cufftXtExec
-}
+does_work! { cufftSetStream cufftXtExec }
+
+no_op! { cufftDestroy cufftSetAutoAllocation cufftSetWorkArea }
 
 /// Plans are numbers.
 #[unsafe(no_mangle)]

@@ -1,8 +1,8 @@
-//! Graph capture: tracks which streams are capturing, because the caching allocator asks. Graphs contain
-//! nothing, and replays do nothing.
+//! Graph capture: tracks which streams are capturing, because the caching allocator asks. Of a graph, it is
+//! only known whether anything was captured; replays do nothing.
 
 use crate::{INVALID_HANDLE, INVALID_VALUE, SUCCESS, StatusCode, device, put};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -13,6 +13,23 @@ static HANDLES: AtomicU64 = AtomicU64::new(0x2000_0000);
 
 const NONE: i32 = 0;
 const ACTIVE: i32 = 1;
+
+/// Number of captures begun and not ended, so that work without one costs nothing.
+static ACTIVE_CAPTURES: AtomicU64 = AtomicU64::new(0);
+/// Captures in which work was done, and the handles of graphs that have nodes.
+static WITH_WORK: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
+
+fn with_work() -> MutexGuard<'static, BTreeSet<u64>> {
+    WITH_WORK.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Records that work was put on a stream. Which one is not always known, so it counts for all captures.
+pub(crate) fn record_work() {
+    if ACTIVE_CAPTURES.load(Relaxed) > 0 {
+        let captures: Vec<u64> = capturing().values().copied().collect();
+        with_work().extend(captures);
+    }
+}
 
 fn capturing() -> MutexGuard<'static, BTreeMap<u64, u64>> {
     CAPTURING.lock().unwrap_or_else(PoisonError::into_inner)
@@ -47,7 +64,10 @@ runtime! {
         }
         let capture = CAPTURES.fetch_add(1, Relaxed) + 1;
         match capturing().insert(stream, capture) {
-            None => SUCCESS,
+            None => {
+                ACTIVE_CAPTURES.fetch_add(1, Relaxed);
+                SUCCESS
+            }
             Some(_) => device::record_error(INVALID_VALUE),
         }
     }
@@ -69,7 +89,13 @@ runtime! {
             return device::record_error(INVALID_VALUE);
         };
         capturing.retain(|_, active| *active != capture);
-        unsafe { put(to, handle()) };
+        ACTIVE_CAPTURES.fetch_sub(1, Relaxed);
+        let graph = handle();
+        let mut with_work = with_work();
+        if with_work.remove(&capture) {
+            with_work.insert(graph);
+        }
+        unsafe { put(to, graph) };
         SUCCESS
     }
 
@@ -144,13 +170,22 @@ captures_with_edges! { cudaStreamGetCaptureInfo cudaStreamGetCaptureInfo_v3 }
 // nothing. User objects free host memory with a graph; without replays, nothing waits for that.
 no_op! { runtime:
     cudaThreadExchangeStreamCaptureMode
-    cudaGraphLaunch cudaGraphDestroy cudaGraphExecDestroy cudaGraphDebugDotPrint
+    cudaGraphLaunch cudaGraphExecDestroy cudaGraphDebugDotPrint
     cudaGraphRetainUserObject cudaUserObjectRelease
 }
 
 runtime! {
-    /// Reports a graph of one node, because PyTorch warns about empty graphs.
-    fn cudaGraphGetNodes(_graph: u64, nodes: *mut u64, count: *mut usize) -> StatusCode {
+    fn cudaGraphDestroy(graph: u64) -> StatusCode {
+        with_work().remove(&graph);
+        SUCCESS
+    }
+
+    /// Reports one node unless nothing was captured; PyTorch warns about empty graphs.
+    fn cudaGraphGetNodes(graph: u64, nodes: *mut u64, count: *mut usize) -> StatusCode {
+        if !with_work().contains(&graph) {
+            unsafe { put(count, 0) };
+            return SUCCESS;
+        }
         unsafe {
             if !nodes.is_null() && !count.is_null() && *count > 0 {
                 put(nodes, handle());

@@ -2,7 +2,7 @@
 
 use crate::card::card;
 use crate::memory::record_kernel_launch;
-use crate::{SUCCESS, StatusCode, device, put};
+use crate::{SUCCESS, StatusCode, device, graphs, put};
 use std::cell::RefCell;
 
 /// `dim3`.
@@ -86,6 +86,7 @@ macro_rules! launches {
     ($($name:ident)*) => {
         runtime! {
             $(fn $name() -> StatusCode {
+                graphs::record_work();
                 record_kernel_launch();
                 SUCCESS
             })*
@@ -113,10 +114,12 @@ struct FunctionAttributes {
 /// Registers per thread reported for any kernel: a medium number.
 pub(crate) const REGISTERS_PER_THREAD: i32 = 32;
 
-/// Architecture of the code that runs on this card. PyTorch's wheels contain code for 8.6 but not for 8.9.
+/// Architecture of the code that runs on this card. PyTorch's wheels contain code for 8.6 and 10.0, but not
+/// for 8.9 and 10.3.
 pub(crate) fn binary_version() -> i32 {
     match (card().major, card().minor) {
         (8, 9) => 86,
+        (10, _) => 100,
         (major, minor) => major * 10 + minor,
     }
 }

@@ -67,6 +67,20 @@ macro_rules! no_op {
     ($($name:ident)*) => { no_op! { library: $($name)* } };
 }
 
+/// Functions that do nothing here and put work on a stream, or choose the stream for work: a graph that is
+/// being captured has nodes then.
+macro_rules! does_work {
+    ($kind:ident: $($name:ident)*) => {
+        $kind! {
+            $(fn $name() -> $crate::StatusCode {
+                $crate::graphs::record_work();
+                $crate::SUCCESS
+            })*
+        }
+    };
+    ($($name:ident)*) => { does_work! { library: $($name)* } };
+}
+
 /// Functions that return a handle through their first argument; library functions unless another kind is
 /// given.
 macro_rules! returns_handle {

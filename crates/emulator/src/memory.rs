@@ -4,10 +4,9 @@
 
 use crate::addresses::{Addresses, SEGMENT_ALIGNMENT};
 use crate::card::card;
-use crate::space::{Mapped, virtual_range};
-use crate::values;
+use crate::space::{self, Mapped, virtual_range};
 use crate::{
-    INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS, StatusCode, device, process, put,
+    INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, StatusCode, device, managed, pools, process, put, values,
 };
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -82,6 +81,46 @@ impl Memory {
         if let Some(memory) = self.devices.get_mut(device as usize) {
             memory.used = memory.used.saturating_sub(size.next_multiple_of(SEGMENT_ALIGNMENT));
         }
+    }
+
+    /// Takes a segment of device memory; `None` if there is not enough.
+    pub(crate) fn place_segment(&mut self, device: i32, size: u64) -> Option<u64> {
+        // The context comes first, because it takes memory as well.
+        self.addresses(device)?;
+        self.take(device, size).then(|| self.addresses(device)?.place(size)).flatten()
+    }
+
+    /// Gives a segment of device memory back; returns whether there is one at this address.
+    pub(crate) fn release_segment(&mut self, at: u64) -> bool {
+        let device = self.device_of(at).unwrap_or(-1);
+        let Some(end) = self.addresses(device).and_then(|addresses| addresses.release(at)) else {
+            return false;
+        };
+        self.release(device, end - at);
+        if self.device_of(at).is_some() {
+            discard(at, end - at);
+        } else {
+            values::forget(at, end - at);
+        }
+        true
+    }
+
+    /// Counts bytes of a device as memory outside of PyTorch's.
+    pub(crate) fn take_non_pytorch(&mut self, device: i32, bytes: u64) {
+        if self.addresses(device).is_some() {
+            self.devices[device as usize].non_pytorch += bytes;
+        }
+    }
+
+    pub(crate) fn release_non_pytorch(&mut self, device: i32, bytes: u64) {
+        if let Some(device) = self.devices.get_mut(device as usize) {
+            device.non_pytorch -= bytes;
+        }
+    }
+
+    /// Bytes of the segment that starts at an address.
+    pub(crate) fn segment_size(&self, at: u64) -> Option<u64> {
+        self.devices.iter().find_map(|memory| memory.addresses.as_ref()?.size_of(at))
     }
 
     pub(crate) fn free_and_total(&self, device: i32) -> (u64, u64) {
@@ -229,11 +268,7 @@ pub(crate) fn take_library_memory(library: Library) -> bool {
 
 /// Takes memory of the current device for a library's own buffers.
 pub(crate) fn take_outside(bytes: u64) {
-    let device = device::current();
-    let mut memory = memory();
-    if memory.addresses(device).is_some() {
-        memory.devices[device as usize].non_pytorch += bytes;
-    }
+    memory().take_non_pytorch(device::current(), bytes);
 }
 
 /// Bytes of cuBLAS memory that are placed among segments.
@@ -257,36 +292,16 @@ pub(crate) fn is_device(at: u64) -> bool {
 }
 
 pub(crate) fn allocate(size: u64) -> Result<u64, StatusCode> {
-    let device = device::current();
-    let mut memory = memory();
-    // The context comes first, because it takes memory as well.
-    memory.addresses(device);
-    if !memory.take(device, size) {
-        return Err(device::record_error(OUT_OF_MEMORY));
-    }
-    let place = memory.addresses(device).and_then(|addresses| addresses.place(size));
+    let place = memory().place_segment(device::current(), size);
     place.ok_or_else(|| device::record_error(OUT_OF_MEMORY))
 }
 
+/// Frees memory of any kind.
 pub(crate) fn release(at: u64) -> StatusCode {
-    if at == 0 {
+    if at == 0 || pools::free(at) || managed::free(at) || memory().release_segment(at) {
         return SUCCESS;
     }
-    let mut memory = memory();
-    let device = memory.device_of(at).unwrap_or(-1);
-    // Drop the values before the address space is released.
-    let Some(end) = memory.addresses(device).and_then(|addresses| addresses.release(at)) else {
-        return device::record_error(INVALID_VALUE);
-    };
-    memory.release(device, end - at);
-    let is_mapped = memory.device_of(at).is_some();
-    drop(memory);
-    if is_mapped {
-        discard(at, end - at);
-    } else {
-        values::forget(at, end - at);
-    }
-    SUCCESS
+    device::record_error(INVALID_VALUE)
 }
 
 /// Discards the contents of freed memory.
@@ -308,18 +323,6 @@ runtime! {
 
     fn cudaFree(at: u64) -> StatusCode {
         release(at)
-    }
-
-    fn cudaMallocAsync(to: *mut u64, size: usize, _stream: u64) -> StatusCode {
-        unsafe { cudaMalloc(to, size) }
-    }
-
-    fn cudaFreeAsync(at: u64, _stream: u64) -> StatusCode {
-        release(at)
-    }
-
-    fn cudaMallocManaged(to: *mut u64, size: usize, _flags: u32) -> StatusCode {
-        unsafe { cudaMalloc(to, size) }
     }
 
     pub(crate) fn cudaMemGetInfo(free: *mut usize, total: *mut usize) -> StatusCode {
@@ -349,15 +352,9 @@ extern "C" fn oomph_emulator_outside(device: i32) -> u64 {
 
 runtime! {
     fn cudaHostAlloc(to: *mut u64, size: usize, _flags: u32) -> StatusCode {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        let at = unsafe {
-            libc::mmap(std::ptr::null_mut(), size.max(1), libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
-        };
-        if at == libc::MAP_FAILED {
-            return device::record_error(OUT_OF_MEMORY);
-        }
-        memory().pinned.insert(at as u64, (at as u64 + size.max(1) as u64, true));
-        unsafe { put(to, at as u64) };
+        let Some(at) = space::map_host(size as u64) else { return device::record_error(OUT_OF_MEMORY) };
+        memory().pinned.insert(at, (at + size.max(1) as u64, true));
+        unsafe { put(to, at) };
         SUCCESS
     }
 
@@ -368,7 +365,7 @@ runtime! {
     fn cudaFreeHost(at: u64) -> StatusCode {
         match memory().pinned.remove(&at) {
             Some((end, true)) => {
-                unsafe { libc::munmap(at as *mut c_void, (end - at) as usize) };
+                space::unmap(at, end - at);
                 SUCCESS
             }
             _ if at == 0 => SUCCESS,
@@ -401,8 +398,14 @@ struct PointerAttributes {
     host_pointer: u64,
 }
 
+/// Managed memory, as a `cudaMemoryType`.
+pub(crate) const MANAGED: i32 = 3;
+
 /// Kind of memory at an address, as a `cudaMemoryType`, and its device.
 pub(crate) fn kind_of(at: u64) -> (i32, i32) {
+    if let Some(device) = managed::device_of(at) {
+        return (MANAGED, device);
+    }
     let memory = memory();
     if let Some(device) = memory.device_of(at) {
         return (2, device);
@@ -418,14 +421,5 @@ runtime! {
         let host_pointer = if kind == 2 { 0 } else { at };
         unsafe { put(to, PointerAttributes { kind, device, device_pointer, host_pointer }) };
         SUCCESS
-    }
-
-    /// Pool of the stream-ordered allocator, which PyTorch requests under `backend:cudaMallocAsync`. The
-    /// caching of this allocator is not modeled, so the numbers of such a run would be wrong.
-    fn cudaDeviceGetDefaultMemPool(_pool: *mut u64, device: i32) -> StatusCode {
-        if device < 0 || device >= card().devices {
-            return device::record_error(INVALID_DEVICE);
-        }
-        crate::notes::uncovered("cudaDeviceGetDefaultMemPool", device::record_error(NOT_SUPPORTED))
     }
 }

@@ -93,6 +93,7 @@ struct CollectiveCall {
 impl CollectiveCall {
     /// Takes part in a collective; `kind` is `None` if the root or the reduction is invalid.
     unsafe fn run(self, kind: Option<CollectiveKind>) -> StatusCode {
+        crate::graphs::record_work();
         let (Some(communicator), Some(element), Some(kind)) =
             (find(self.communicator), NcclElement::from_number(self.datatype), kind)
         else {

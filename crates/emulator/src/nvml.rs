@@ -5,8 +5,9 @@
 //! an idle card.
 
 mod memory;
+mod unsupported;
 
-use crate::card::card;
+use crate::card::{CardProperties, card};
 use crate::{StatusCode, device, put};
 use memory::NvmlMemory;
 use std::ffi::{CStr, c_char};
@@ -21,21 +22,6 @@ const INSUFFICIENT_SIZE: StatusCode = 7;
 const FIRST_HANDLE: u64 = 0x5000_0000;
 
 no_op! { nvmlInit nvmlInit_v2 nvmlInitWithFlags nvmlShutdown }
-
-/// Functions without an answer on an emulated card; programs expect that some cards do not support them.
-macro_rules! not_supported {
-    ($($name:ident)*) => {$(
-        #[unsafe(no_mangle)]
-        extern "C" fn $name() -> StatusCode {
-            NOT_SUPPORTED
-        }
-    )*};
-}
-
-not_supported! {
-    nvmlDeviceGetNvLinkState nvmlDeviceGetNvLinkRemoteDeviceType nvmlDeviceGetNvLinkRemotePciInfo_v2
-    nvmlDeviceGetMigMode nvmlDeviceGetNumaNodeId nvmlDeviceGetFanSpeed nvmlDeviceGetTotalEnergyConsumption
-}
 
 /// Device of a handle.
 fn index(handle: u64) -> Option<i32> {
@@ -112,6 +98,8 @@ const IDLE_PERFORMANCE_STATE: i32 = 8;
 system_queries! {
     nvmlSystemGetCudaDriverVersion = device::runtime_version();
     nvmlSystemGetCudaDriverVersion_v2 = device::runtime_version();
+    nvmlUnitGetCount = 0;
+    nvmlGetExcludedDeviceCount = 0;
     nvmlDeviceGetCount = card().devices;
     nvmlDeviceGetCount_v2 = card().devices;
 }
@@ -119,6 +107,36 @@ system_queries! {
 device_queries! {
     nvmlDeviceGetIndex() -> i32 = |device| device;
     nvmlDeviceGetMinorNumber() -> i32 = |device| device;
+    nvmlDeviceGetBrand() -> i32 = |_| brand(card());
+    nvmlDeviceGetArchitecture() -> i32 = |_| architecture(card());
+    nvmlDeviceGetNumGpuCores() -> i32 = |_| card().multiprocessors * cores_per_multiprocessor(card());
+    nvmlDeviceGetMemoryBusWidth() -> i32 = |_| card().bus_bits;
+    nvmlDeviceGetBoardId() -> i32 = |device| device::bus_of(device) << 8;
+    nvmlDeviceGetMultiGpuBoard() -> i32 = |_| 0;
+    nvmlDeviceGetComputeMode() -> i32 = |_| 0;
+    nvmlDeviceGetPersistenceMode() -> i32 = |_| 0;
+    nvmlDeviceGetDisplayMode() -> i32 = |_| 0;
+    nvmlDeviceGetDisplayActive() -> i32 = |_| 0;
+    nvmlDeviceGetVirtualizationMode() -> i32 = |_| 0;
+    nvmlDeviceGetMaxMigDeviceCount() -> i32 = |_| 0;
+    nvmlDeviceIsMigDeviceHandle() -> i32 = |_| 0;
+    nvmlDeviceGetCurrPcieLinkGeneration() -> i32 = |_| pcie_generation(card());
+    nvmlDeviceGetMaxPcieLinkGeneration() -> i32 = |_| pcie_generation(card());
+    nvmlDeviceGetGpuMaxPcieLinkGeneration() -> i32 = |_| pcie_generation(card());
+    nvmlDeviceGetCurrPcieLinkWidth() -> i32 = |_| PCIE_LANES;
+    nvmlDeviceGetMaxPcieLinkWidth() -> i32 = |_| PCIE_LANES;
+    nvmlDeviceGetPcieThroughput(_counter) -> i32 = |_| 0;
+    nvmlDeviceGetPcieReplayCounter() -> i32 = |_| 0;
+    nvmlDeviceGetCurrentClocksThrottleReasons() -> u64 = |_| IDLE_CLOCKS;
+    nvmlDeviceGetCurrentClocksEventReasons() -> u64 = |_| IDLE_CLOCKS;
+    nvmlDeviceGetSupportedClocksThrottleReasons() -> u64 = |_| IDLE_CLOCKS;
+    nvmlDeviceGetSupportedClocksEventReasons() -> u64 = |_| IDLE_CLOCKS;
+    nvmlDeviceGetPowerManagementDefaultLimit() -> i32 = |_| POWER_LIMIT_MW;
+    nvmlDeviceGetPowerState() -> i32 = |_| IDLE_PERFORMANCE_STATE;
+    nvmlDeviceGetApplicationsClock(which) -> i32 = |_| clock(which);
+    nvmlDeviceGetDefaultApplicationsClock(which) -> i32 = |_| clock(which);
+    nvmlDeviceGetMaxCustomerBoostClock(which) -> i32 = |_| clock(which);
+    nvmlDeviceGetBAR1MemoryInfo() -> NvmlMemory = |_| NvmlMemory::bar1();
     nvmlDeviceGetPowerUsage() -> i32 = |_| IDLE_POWER_MW;
     nvmlDeviceGetEnforcedPowerLimit() -> i32 = |_| POWER_LIMIT_MW;
     nvmlDeviceGetPowerManagementLimit() -> i32 = |_| POWER_LIMIT_MW;
@@ -129,6 +147,98 @@ device_queries! {
     nvmlDeviceGetUtilizationRates() -> Utilization = |_| Utilization { kernels: 0, memory: 0 };
     nvmlDeviceGetMemoryInfo() -> NvmlMemory = |device| NvmlMemory::of(device);
     nvmlDeviceGetPciInfo_v3() -> PciInfo = |device| PciInfo::of(device);
+}
+
+const PCIE_LANES: i32 = 16;
+
+/// `nvmlClocksEventReasonGpuIdle`.
+const IDLE_CLOCKS: u64 = 1;
+
+/// `nvmlBrandType_t`.
+fn brand(card: &CardProperties) -> i32 {
+    const TESLA: i32 = 2;
+    const GEFORCE: i32 = 5;
+    const NVIDIA_RTX: i32 = 13;
+    const NVIDIA: i32 = 14;
+    [("Tesla", TESLA), ("GeForce", GEFORCE), ("RTX", NVIDIA_RTX)]
+        .into_iter()
+        .find_map(|(word, brand)| card.name.contains(word).then_some(brand))
+        .unwrap_or(NVIDIA)
+}
+
+/// `nvmlDeviceArchitecture_t`.
+fn architecture(card: &CardProperties) -> i32 {
+    match (card.major, card.minor) {
+        (7, 5) => 6, // Turing
+        (7, _) => 5, // Volta
+        (8, 9) => 8, // Ada
+        (8, _) => 7, // Ampere
+        (9, _) => 9, // Hopper
+        _ => 10,     // Blackwell
+    }
+}
+
+/// Single-precision cores of a multiprocessor.
+fn cores_per_multiprocessor(card: &CardProperties) -> i32 {
+    if matches!((card.major, card.minor), (7, _) | (8, 0)) { 64 } else { 128 }
+}
+
+fn pcie_generation(card: &CardProperties) -> i32 {
+    match card.major {
+        7 => 3,
+        8 => 4,
+        _ => 5,
+    }
+}
+
+/// Functions that return two numbers of a device.
+macro_rules! device_pairs {
+    ($($name:ident = $answer:expr;)*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(handle: u64, first: *mut i32, second: *mut i32) -> StatusCode {
+            if index(handle).is_none() {
+                return INVALID_ARGUMENT;
+            }
+            let (one, two): (i32, i32) = $answer;
+            unsafe {
+                put(first, one);
+                put(second, two);
+            }
+            SUCCESS
+        }
+    )*};
+}
+
+// Video engines have a utilization and the microseconds over which it was sampled.
+device_pairs! {
+    nvmlDeviceGetCudaComputeCapability = (card().major, card().minor);
+    nvmlDeviceGetPowerManagementLimitConstraints = (POWER_LIMIT_MW, POWER_LIMIT_MW);
+    nvmlDeviceGetEncoderUtilization = (0, 0);
+    nvmlDeviceGetDecoderUtilization = (0, 0);
+    nvmlDeviceGetJpgUtilization = (0, 0);
+    nvmlDeviceGetOfaUtilization = (0, 0);
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlDeviceGetClock(handle: u64, which: i32, _kind: i32, to: *mut i32) -> StatusCode {
+    unsafe { nvmlDeviceGetClockInfo(handle, which, to) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlSystemGetNVMLVersion(to: *mut c_char, size: u32) -> StatusCode {
+    let cuda_major = device::runtime_version() / 1000;
+    unsafe { put_text(to, size, &format!("{cuda_major}.{DRIVER_VERSION}")) }
+}
+
+/// Command of a process, as far as there is room.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlSystemGetProcessName(process: u32, to: *mut c_char, size: u32) -> StatusCode {
+    let Ok(command) = std::fs::read(format!("/proc/{process}/cmdline")) else { return NOT_FOUND };
+    let program =
+        String::from_utf8_lossy(command.split(|&byte| byte == 0).next().unwrap_or_default()).into_owned();
+    let room = (size as usize).saturating_sub(1).min(program.len());
+    let end = (0..=room).rev().find(|&end| program.is_char_boundary(end)).unwrap_or_default();
+    unsafe { put_text(to, size, &program[..end]) }
 }
 
 /// `nvmlUtilization_t`: percentage of time in which kernels and copies ran.
@@ -195,22 +305,6 @@ unsafe extern "C" fn nvmlDeviceGetUUID(handle: u64, to: *mut c_char, size: u32) 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlDeviceGetName(handle: u64, to: *mut c_char, size: u32) -> StatusCode {
     index(handle).map_or(INVALID_ARGUMENT, |_| unsafe { put_text(to, size, &card().name) })
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn nvmlDeviceGetCudaComputeCapability(
-    handle: u64,
-    major: *mut i32,
-    minor: *mut i32,
-) -> StatusCode {
-    if index(handle).is_none() {
-        return INVALID_ARGUMENT;
-    }
-    unsafe {
-        put(major, card().major);
-        put(minor, card().minor);
-    }
-    SUCCESS
 }
 
 /// `nvmlTemperature_v1_t`, in which the caller has filled in everything except the answer.

@@ -22,9 +22,10 @@ unsafe extern "C" fn cusolverDnCreate(to: *mut u64) -> StatusCode {
     SUCCESS
 }
 
+does_work! { cusolverDnSetStream }
+
 no_op! {
     cusolverDnDestroy cusolverDnDestroyParams cusolverDnDestroyGesvdjInfo cusolverDnDestroySyevjInfo
-    cusolverDnSetStream
     cusolverDnXgesvdjSetMaxSweeps cusolverDnXgesvdjSetSortEig cusolverDnXgesvdjSetTolerance
     cusolverDnXsyevjSetSortEig
 

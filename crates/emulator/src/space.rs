@@ -66,7 +66,15 @@ fn map(at: u64, size: u64, flags: i32) -> Option<u64> {
     Some(at as u64)
 }
 
-fn unmap(at: u64, size: u64) {
+/// Maps memory that the host and devices share.
+pub(crate) fn map_host(size: u64) -> Option<u64> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), size.max(1) as usize, access, flags, -1, 0) };
+    (at != libc::MAP_FAILED).then_some(at as u64)
+}
+
+pub(crate) fn unmap(at: u64, size: u64) {
     if size > 0 {
         unsafe { libc::munmap(at as *mut c_void, size as usize) };
     }

@@ -14,9 +14,11 @@ returns_handle! {
     cusparseCreate cusparseCreateMatDescr cusparseSpSV_createDescr cusparseSpSM_createDescr
 }
 
+does_work! { cusparseSetStream }
+
 no_op! {
     cusparseDestroy cusparseDestroyMatDescr cusparseSpSV_destroyDescr cusparseSpSM_destroyDescr
-    cusparseSetStream cusparseSetPointerMode
+    cusparseSetPointerMode
     cusparseSetMatType cusparseSetMatFillMode cusparseSetMatDiagType cusparseSetMatIndexBase
     cusparseSpMatSetAttribute cusparseCsrSetStridedBatch cusparseCsrSetPointers cusparseDnMatSetStridedBatch
 

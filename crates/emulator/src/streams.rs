@@ -2,23 +2,46 @@
 //! watchdog learns of it later.
 
 use crate::graphs;
-use crate::{CAPTURE_UNSUPPORTED, INVALID_HANDLE, NOT_READY, SUCCESS, StatusCode, device, nccl, put};
+use crate::{CAPTURE_UNSUPPORTED, INVALID_HANDLE, NOT_READY, SUCCESS, StatusCode, device, nccl, pools, put};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Next stream handle; nothing is behind the handles.
-static NEXT_STREAM: AtomicU64 = AtomicU64::new(0x1000_0000);
+/// Next stream handle; nothing is behind the handles. Lower numbers are the default streams.
+static NEXT_STREAM: AtomicU64 = AtomicU64::new(FIRST_STREAM);
+const FIRST_STREAM: u64 = 0x1000_0000;
+const PRIORITY_MASK: u64 = 0xff;
 
-/// Event: when it was recorded, and in which capture.
+/// Event: its device, when it was recorded, and in which capture.
 pub(crate) struct CudaEvent {
+    device: i32,
     at: Option<Instant>,
     capture: Option<u64>,
 }
 
+impl CudaEvent {
+    /// Event of the current device that was recorded now.
+    pub(crate) fn completed() -> *mut CudaEvent {
+        CudaEvent::create(Some(Instant::now()))
+    }
+
+    fn create(at: Option<Instant>) -> *mut CudaEvent {
+        Box::into_raw(Box::new(CudaEvent { device: device::current(), at, capture: None }))
+    }
+}
+
+/// Priority that a stream was created with: its handle has it in the lowest bits.
+fn priority_of(stream: u64) -> i32 {
+    let is_created = stream >= FIRST_STREAM;
+    if is_created { -((stream & PRIORITY_MASK) as i32) } else { 0 }
+}
+
 runtime! {
-    fn cudaStreamCreateWithPriority(to: *mut u64, _flags: u32, _priority: i32) -> StatusCode {
-        unsafe { put(to, NEXT_STREAM.fetch_add(0x100, Relaxed)) };
+    fn cudaStreamCreateWithPriority(to: *mut u64, _flags: u32, priority: i32) -> StatusCode {
+        // A driver uses the nearest priority that it has.
+        let priority = priority.clamp(device::HIGHEST_STREAM_PRIORITY, 0).unsigned_abs();
+        let handle = NEXT_STREAM.fetch_add(PRIORITY_MASK + 1, Relaxed);
+        unsafe { put(to, handle | u64::from(priority)) };
         SUCCESS
     }
 
@@ -34,13 +57,15 @@ runtime! {
         SUCCESS
     }
 
-    fn cudaStreamGetPriority(_stream: u64, to: *mut i32) -> StatusCode {
-        unsafe { put(to, 0) };
+    fn cudaStreamGetPriority(stream: u64, to: *mut i32) -> StatusCode {
+        unsafe { put(to, priority_of(stream)) };
         SUCCESS
     }
 
     fn cudaStreamSynchronize(stream: u64) -> StatusCode {
-        unsafe { cudaStreamQuery(stream) }
+        let status = unsafe { cudaStreamQuery(stream) };
+        pools::synchronize();
+        status
     }
 
     fn cudaStreamQuery(stream: u64) -> StatusCode {
@@ -83,7 +108,7 @@ runtime! {
     }
 
     fn cudaEventCreateWithFlags(to: *mut *mut CudaEvent, _flags: u32) -> StatusCode {
-        unsafe { put(to, Box::into_raw(Box::new(CudaEvent { at: None, capture: None }))) };
+        unsafe { put(to, CudaEvent::create(None)) };
         SUCCESS
     }
 
@@ -102,7 +127,10 @@ runtime! {
         if event.is_null() {
             return device::record_error(INVALID_HANDLE);
         }
-        unsafe { event.write(CudaEvent { at: Some(Instant::now()), capture: graphs::capture_of(stream) }) };
+        unsafe {
+            (*event).at = Some(Instant::now());
+            (*event).capture = graphs::capture_of(stream);
+        }
         SUCCESS
     }
 
@@ -126,12 +154,17 @@ runtime_query! {
     }
 
     fn cudaEventSynchronize(event: *const CudaEvent) -> StatusCode {
-        unsafe { cudaEventQuery(event) }
+        let status = unsafe { cudaEventQuery(event) };
+        pools::synchronize();
+        status
     }
 
     /// The time between two events is host time: kernels take none.
     fn cudaEventElapsedTime(to: *mut f32, start: *const CudaEvent, end: *const CudaEvent) -> StatusCode {
         if start.is_null() || end.is_null() {
+            return device::record_error(INVALID_HANDLE);
+        }
+        if unsafe { (*start).device != (*end).device } {
             return device::record_error(INVALID_HANDLE);
         }
         let (Some(start), Some(end)) = (unsafe { (*start).at }, unsafe { (*end).at }) else {

@@ -17,17 +17,17 @@ macro_rules! uncovered {
 }
 
 uncovered! {
-    // Runtime: sharing between processes, conditional graphs, libraries loaded at run time.
+    // Runtime: conditional graphs, libraries loaded at run time, pools shared between processes.
     runtime 801:
     cudaDeviceGetGraphMemAttribute cudaDeviceSetGraphMemAttribute
     cudaGraphAddNode cudaGraphConditionalHandleCreate cudaGraphNodeGetDependencies
     cudaStreamUpdateCaptureDependencies
-    cudaIpcCloseMemHandle cudaIpcGetEventHandle cudaIpcGetMemHandle cudaIpcOpenEventHandle
-    cudaIpcOpenMemHandle
     cudaKernelSetAttributeForDevice cudaLibraryGetGlobal cudaLibraryGetKernel cudaLibraryGetKernelCount
     cudaLibraryGetManaged cudaLibraryGetUnifiedFunction cudaLibraryLoadData cudaLibraryLoadFromFile
     cudaLibraryUnload
-    cudaMemPoolGetAttribute cudaMemPoolSetAccess cudaMemPoolSetAttribute cudaMemPoolTrimTo;
+    cudaMemPoolExportToShareableHandle cudaMemPoolImportFromShareableHandle
+    cudaMemPoolExportPointer cudaMemPoolImportPointer
+    cudaMemRangeGetAttribute cudaMemRangeGetAttributes;
 
     // Driver: functions that PyTorch looks up for memory shared between devices and for parts of a device.
     driver 801:

@@ -171,7 +171,7 @@ pub(crate) fn judge_reads(reads: &[ValueRead], differs: Option<bool>, confidence
 /// Returns a remark for a GPU model whose figures were not all measured on a real one.
 pub(crate) fn model_remark(model: &GpuModel) -> Option<&'static str> {
     (!model.is_measured()).then_some(
-        "the figures of this GPU come from its data sheet, and its context is scaled from that of an H200; \
-         only the H200 was compared with a real one",
+        "the figures of this GPU were published, not measured, and its context is scaled from that of an \
+         H200; only the H200 was compared with a real one",
     )
 }

@@ -1,8 +1,9 @@
 //! GPU models that a run can be emulated on.
 //!
-//! Compute capability and limits are NVIDIA's published figures. Memory is the total of
-//! `torch.cuda.mem_get_info()`: measured for the H200, typical for the others. It differs by a few tenths
-//! of a GiB between drivers and with error correction; `--gpu-memory` sets it exactly.
+//! Compute capability and limits are NVIDIA's published figures, with their sources in
+//! `docs/reference/gpus.md`. Memory is the total of `torch.cuda.mem_get_info()`: measured for the H200,
+//! typical for the others. It differs by a few tenths of a GiB between drivers and with error correction;
+//! `--gpu-memory` sets it exactly.
 
 use std::fmt::Write;
 
@@ -52,12 +53,15 @@ macro_rules! gpu_models {
 }
 
 gpu_models! {
+    "b300"        "NVIDIA B300 SXM6 AC"             mib(274_000), 10 . 3, 148, 126;
+    "gb200"       "NVIDIA GB200"                    mib(188_400), 10 . 0, 152, 126;
     "b200"        "NVIDIA B200"                     mib(182_642), 10 . 0, 148, 126;
     "h200"        "NVIDIA H200"                     150_109_880_320, 9 . 0, 132, 60;
     "gh200"       "NVIDIA GH200 480GB"              mib(97_280), 9 . 0, 132, 60;
     "h100"        "NVIDIA H100 80GB HBM3"           mib(81_086), 9 . 0, 132, 50;
     "h100-pcie"   "NVIDIA H100 PCIe"                mib(81_005), 9 . 0, 114, 50;
     "h100-nvl"    "NVIDIA H100 NVL"                 mib(95_320), 9 . 0, 132, 60;
+    "h20"         "NVIDIA H20"                      mib(97_285), 9 . 0, 78, 60;
     "a100"        "NVIDIA A100-SXM4-80GB"           mib(81_153), 8 . 0, 108, 40;
     "a100-40"     "NVIDIA A100-SXM4-40GB"           mib(40_338), 8 . 0, 108, 40;
     "a40"         "NVIDIA A40"                      mib(45_410), 8 . 6, 84, 6;
@@ -67,13 +71,19 @@ gpu_models! {
     "l40s"        "NVIDIA L40S"                     mib(45_457), 8 . 9, 142, 96;
     "l40"         "NVIDIA L40"                      mib(45_457), 8 . 9, 142, 96;
     "l4"          "NVIDIA L4"                       mib(22_488), 8 . 9, 58, 48;
+    "rtxpro6000"  "NVIDIA RTX PRO 6000 Blackwell Server Edition" mib(97_250), 12 . 0, 188, 128;
     "rtx6000-ada" "NVIDIA RTX 6000 Ada Generation"  mib(48_508), 8 . 9, 142, 96;
     "rtxa6000"    "NVIDIA RTX A6000"                mib(48_542), 8 . 6, 84, 6;
     "rtxa5000"    "NVIDIA RTX A5000"                mib(24_135), 8 . 6, 64, 6;
     "rtx5090"     "NVIDIA GeForce RTX 5090"         mib(32_109), 12 . 0, 170, 96;
     "rtx5080"     "NVIDIA GeForce RTX 5080"         mib(15_836), 12 . 0, 84, 64;
+    "rtx5070ti"   "NVIDIA GeForce RTX 5070 Ti"      mib(15_836), 12 . 0, 70, 48;
+    "rtx5070"     "NVIDIA GeForce RTX 5070"         mib(11_850), 12 . 0, 48, 48;
     "rtx4090"     "NVIDIA GeForce RTX 4090"         mib(24_210), 8 . 9, 128, 72;
     "rtx4080"     "NVIDIA GeForce RTX 4080"         mib(15_985), 8 . 9, 76, 64;
+    "rtx4070ti-super" "NVIDIA GeForce RTX 4070 Ti SUPER" mib(15_974), 8 . 9, 66, 48;
+    "rtx4070ti"   "NVIDIA GeForce RTX 4070 Ti"      mib(11_980), 8 . 9, 60, 48;
+    "rtx4070"     "NVIDIA GeForce RTX 4070"         mib(11_980), 8 . 9, 46, 36;
     "rtx3090"     "NVIDIA GeForce RTX 3090"         mib(24_260), 8 . 6, 82, 6;
     "rtx3080"     "NVIDIA GeForce RTX 3080"         mib(10_009), 8 . 6, 68, 5;
     "rtx3060"     "NVIDIA GeForce RTX 3060"         mib(12_044), 8 . 6, 28, 3;
@@ -98,7 +108,10 @@ impl GpuModel {
                 "v10032gb" => "v100-32",
                 "a6000" => "rtxa6000",
                 "a5000" => "rtxa5000",
-                "4090" | "3090" | "4080" | "3080" | "5090" | "5080" | "3060" => {
+                "rtxpro6000blackwell" | "rtxpro6000blackwellworkstationedition" => "rtxpro6000",
+                "b300sxm6" => "b300",
+                "4090" | "3090" | "4080" | "3080" | "5090" | "5080" | "3060" | "5070" | "5070ti" | "4070"
+                | "4070ti" | "4070tisuper" => {
                     return GpuModel::find(&format!("rtx{wanted}"));
                 }
                 _ => return None,
@@ -195,6 +208,11 @@ mod tests {
             ("A6000", "rtxa6000"),
             ("Tesla T4", "t4"),
             ("v100_32", "v100-32"),
+            ("RTX 5070 Ti", "rtx5070ti"),
+            ("4070 Ti SUPER", "rtx4070ti-super"),
+            ("RTX PRO 6000", "rtxpro6000"),
+            ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "rtxpro6000"),
+            ("GB200", "gb200"),
         ] {
             assert_eq!(GpuModel::find(text).map(|model| model.key), Some(key), "{text}");
         }
@@ -209,6 +227,20 @@ mod tests {
             // Drivers and error correction take a part; the next larger size is farther away than that.
             let share = model.memory as f64 / size.expect("a size") as f64;
             assert!(share > 0.75, "{}: {share}", model.key);
+        }
+    }
+
+    #[test]
+    fn every_model_is_in_the_documentation_with_its_figures() {
+        let text = include_str!("../../../docs/reference/gpus.md");
+        for model in GPU_MODELS {
+            let (major, minor) = model.capability;
+            let gib = model.memory as f64 / f64::from(1 << 30);
+            let row = format!(
+                "| `{}` | {} | {gib:.1} GiB | {} | {} MiB | {major}.{minor} |",
+                model.key, model.name, model.multiprocessors, model.l2_mib
+            );
+            assert!(text.contains(&row), "missing in docs/reference/gpus.md: {row}");
         }
     }
 

@@ -8,6 +8,8 @@ use std::path::Path;
 pub struct Notes {
     /// Whether a Python process has loaded the recorder.
     pub is_prepared: bool,
+    /// Whether a process has used CUDA.
+    pub has_used_cuda: bool,
     /// Why no GPU is usable, when the recorder fell back to tensors on the CPU.
     pub no_gpu: Option<String>,
     /// Driver functions that the emulator does not implement.
@@ -31,6 +33,10 @@ pub(crate) fn read(path: &Path) -> Notes {
         let list = match kind {
             "prepared" => {
                 notes.is_prepared = true;
+                continue;
+            }
+            "cuda" => {
+                notes.has_used_cuda = true;
                 continue;
             }
             "device" => {

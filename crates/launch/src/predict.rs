@@ -451,13 +451,15 @@ fn has_failed(info: &RunInfo) -> bool {
 
 fn failed(info: &RunInfo, done: &CompletedRun) -> Failure {
     let first_line = info.exception_line().unwrap_or_default().to_owned();
-    let hint = match done.notes.uncovered.first() {
-        Some(name) => {
-            format!("`{name}` is not covered by the emulator; the program cannot be predicted as it is")
-        }
-        None => "the traceback is above; does the program run on a real GPU?".to_owned(),
-    };
+    let hint = uncovered_hint(&done.notes)
+        .unwrap_or_else(|| "the traceback is above; does the program run on a real GPU?".to_owned());
     Failure::new("the program failed on the emulated GPU", Some(first_line), Some(&hint))
+}
+
+/// Returns the hint for a program that may have failed because of a function that the emulator lacks.
+fn uncovered_hint(notes: &Notes) -> Option<String> {
+    let name = notes.uncovered.first()?;
+    Some(format!("`{name}` is not covered by the emulator; the program cannot be predicted as it is"))
 }
 
 /// Returns the error for a run that left no recording.
@@ -482,6 +484,11 @@ pub fn nothing_recorded(done: &CompletedRun) -> Failure {
         );
     }
     match done.status.code() {
+        Some(0) if done.notes.has_used_cuda => Failure::new(
+            "PyTorch allocated no GPU memory",
+            Some("the program used CUDA, but none of its memory came from PyTorch's allocator".to_owned()),
+            Some("what other libraries allocate, and managed or symmetric memory, is not recorded"),
+        ),
         Some(0) => Failure::new(
             "the program never used CUDA",
             Some("it exited normally without allocating GPU memory".to_owned()),
@@ -490,11 +497,21 @@ pub fn nothing_recorded(done: &CompletedRun) -> Failure {
                  tensors on the CPU",
             ),
         ),
-        Some(code) => Failure::new(
-            "the program failed before it used CUDA",
-            done.last_message.clone().or(Some(format!("it ended with exit code {code}"))),
-            Some("its own message is above; is torch installed in this environment (`--python`)?"),
-        ),
+        Some(code) => {
+            let cause = done.last_message.clone().or(Some(format!("it ended with exit code {code}")));
+            if done.notes.has_used_cuda {
+                let hint = uncovered_hint(&done.notes).unwrap_or_else(|| {
+                    "its own message is above; does the program run on a real GPU?".to_owned()
+                });
+                let what = "the program failed before PyTorch allocated GPU memory";
+                return Failure::new(what, cause, Some(&hint));
+            }
+            Failure::new(
+                "the program failed before it used CUDA",
+                cause,
+                Some("its own message is above; is torch installed in this environment (`--python`)?"),
+            )
+        }
         None => Failure::new(
             "the program was killed",
             Some(done.status.to_string()),

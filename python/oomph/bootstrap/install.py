@@ -15,7 +15,7 @@ from ..interpreter.frames import callers
 from ..job import groups, launchers
 from ..job.agreement import StepAgreement
 from ..job.plan import JobPlan
-from ..recording import recorder
+from ..recording import pool_history, recorder
 from ..recording.driver_trace import DriverTrace
 from ..recording.history import MAX_EVENTS, History
 from ..recording.messages import words
@@ -43,7 +43,7 @@ def install(settings: Settings, library: ctypes.CDLL | None, trace: DriverTrace 
 
 
 def _record(settings: Settings, library: ctypes.CDLL | None, trace: DriverTrace | None) -> None:
-    chosen = history("cuda" if library is not None else settings.device, settings.max_events or MAX_EVENTS)
+    chosen = _history(settings, library)
     # A data loader's worker has tensors on the CPU as well, but they are not what the program is about.
     if chosen.kind == "cpu" and multiprocessing.current_process().daemon:
         return
@@ -52,7 +52,16 @@ def _record(settings: Settings, library: ctypes.CDLL | None, trace: DriverTrace 
     # Values are computed in the middle of the program's own operators.
     chosen.has_own_frames |= library is not None
     chosen.can_read_stacks_at_frees &= library is None
+    if chosen.kind == "cuda":
+        torch.cuda._lazy_call(lambda: settings.note("cuda", "PyTorch has initialized CUDA"))
     RecordedProcess(settings, library, chosen, trace).recorder.install()
+
+
+def _history(settings: Settings, library: ctypes.CDLL | None) -> History:
+    max_events = settings.max_events or MAX_EVENTS
+    if library is not None and pool_history.is_needed():
+        return pool_history.PoolHistory(library, max_events)
+    return history("cuda" if library is not None else settings.device, max_events)
 
 
 def _why_no_gpu() -> str:

@@ -687,7 +687,8 @@ _watches_failures = False
 def _watch_failures() -> None:
     """Once for the process: PyTorch does not take an observer back."""
     global _watches_failures
-    if _watches_failures:
+    # PyTorch's own allocator calls observers; with the driver's, it refuses them.
+    if _watches_failures or torch.cuda.get_allocator_backend() != "native":
         return
 
     def failed(device: int, requested: int, allowed: int, free: int) -> None:

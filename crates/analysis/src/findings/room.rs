@@ -6,7 +6,7 @@ use recording::GpuInfo;
 use snapshot::Bytes;
 
 /// Memory sizes that GPUs are sold with, in GiB, ascending.
-pub const CARD_SIZES_GIB: [u64; 12] = [8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 141, 192];
+pub const CARD_SIZES_GIB: [u64; 13] = [8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 141, 192, 288];
 
 /// The memory that growth will fill.
 pub(super) struct Room {

@@ -5,8 +5,9 @@ use crate::{SUCCESS, StatusCode, put};
 
 returns_handle! { cublasLtMatmulDescCreate cublasLtMatmulPreferenceCreate cublasLtMatrixLayoutCreate }
 
+does_work! { cublasLtMatmul }
+
 no_op! {
-    cublasLtMatmul
     cublasLtMatmulDescSetAttribute cublasLtMatmulDescDestroy
     cublasLtMatmulPreferenceSetAttribute cublasLtMatmulPreferenceDestroy
     cublasLtMatrixLayoutSetAttribute cublasLtMatrixLayoutDestroy

@@ -69,6 +69,7 @@ unsafe extern "C" fn cudnnDestroy(handle: *mut CudnnHandle) -> StatusCode {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudnnSetStream(handle: *mut CudnnHandle, stream: u64) -> StatusCode {
+    crate::graphs::record_work();
     match unsafe { handle.as_mut() } {
         Some(handle) => {
             handle.stream = stream;

@@ -17,6 +17,12 @@ impl NvmlMemory {
         let (free, total) = memory().free_and_total(device);
         NvmlMemory { total, free, used: total - free }
     }
+
+    /// Window through which the host sees the memory: all of it, rounded to a power of two.
+    pub(super) fn bar1() -> NvmlMemory {
+        let total = card().memory.next_power_of_two();
+        NvmlMemory { total, free: total, used: 0 }
+    }
 }
 
 /// `nvmlMemory_v2_t`, in which the caller has filled in the version.
@@ -100,3 +106,24 @@ macro_rules! later_versions {
 }
 
 later_versions! { nvmlDeviceGetComputeRunningProcesses_v2 nvmlDeviceGetComputeRunningProcesses_v3 }
+
+/// Lists of processes that are always empty: graphics, and multi-process service.
+macro_rules! no_processes {
+    ($($name:ident)*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(handle: u64, count: *mut u32, _to: u64) -> StatusCode {
+            if index(handle).is_none() || count.is_null() {
+                return INVALID_ARGUMENT;
+            }
+            unsafe { count.write(0) };
+            SUCCESS
+        }
+    )*};
+}
+
+no_processes! {
+    nvmlDeviceGetGraphicsRunningProcesses nvmlDeviceGetGraphicsRunningProcesses_v2
+    nvmlDeviceGetGraphicsRunningProcesses_v3
+    nvmlDeviceGetMPSComputeRunningProcesses nvmlDeviceGetMPSComputeRunningProcesses_v2
+    nvmlDeviceGetMPSComputeRunningProcesses_v3
+}
