@@ -39,7 +39,7 @@ def _tracker(logger: Any) -> Any:
     experiment = logger.experiment
     if hasattr(type(experiment), "log_batch") and hasattr(logger, "run_id"):
         return MlflowRun(experiment, logger.run_id)
-    return known(experiment) or (lambda step, metrics: logger.log_metrics(metrics, step))
+    return experiment if known(experiment) else lambda step, metrics: logger.log_metrics(metrics, step)
 
 
 class OomphCallback(Recorded, *_bases()):  # type: ignore[misc]

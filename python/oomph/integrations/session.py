@@ -9,7 +9,6 @@ from typing import Any
 from ..recording.alarm import Leak
 from ..recording.api import Recording, record
 
-
 TRAINER = "trainer"
 """`log_to` of a callback: wherever the trainer logs to."""
 
@@ -25,10 +24,10 @@ class Session:
         # A wrong argument is said here, not in the middle of `fit()`.
         make(None if log_to == TRAINER else log_to)
 
-    def start(self, trainers: Callable[[], list[Any]]) -> None:
-        """Ends an earlier recording first: a run that failed may have left one. `trainers` gives the loggers of the trainer."""
+    def start(self, trainers_own: Callable[[], list[Any]]) -> None:
+        """Ends an earlier recording first: a run that failed may have left one. `trainers_own` gives what the trainer logs to."""
         self.end()
-        self._recording = self._make(trainers() if self._log_to == TRAINER else self._log_to).start()
+        self._recording = self._make(trainers_own() if self._log_to == TRAINER else self._log_to).start()
 
     def step(self) -> None:
         if self._recording is not None:
