@@ -200,7 +200,7 @@ def test_wandb_rows_of_the_program_stay_and_get_our_metrics(tmp_path, each_step,
     assert [(row["_step"], row.get("oomph/step")) for row in history] == [(0, 3), (3, 6), (6, 9), (9, 12), (12, None)]
     allocated = [row["oomph/memory_allocated_bytes"] for row in history[:-1]]
     assert {b - a for a, b in zip(allocated, allocated[1:])} == {3 * MIB}
-    assert history[-1]["oomph/report"]["_type"] == "html-file"
+    assert history[-1]["oomph/report/_type"] == "html-file"
     [alert] = [record.alert for record in records if record.WhichOneof("record_type") == "alert"]
     assert alert.text.startswith("memory has grown 1.00 MiB per step")
     summary = {}
