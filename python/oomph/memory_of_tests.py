@@ -136,8 +136,10 @@ class MemoryOfTests:
             self._gauge.start()
             self._began = self._allocated()
         if self._has_garbage:
-            # What the test before has left with its exception must not go in the middle of this one.
+            # pytest keeps the exception of a test to the next call of one: its tensors must not go in the middle of that.
             self._has_garbage = False
+            for name in ("last_type", "last_value", "last_traceback", "last_exc"):
+                vars(sys).pop(name, None)
             gc.collect()
         self._gauge.restart()
         self._test = _Running(self._allocated(), self._held_by_shared())
