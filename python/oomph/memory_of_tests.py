@@ -266,7 +266,8 @@ def _most(blocks: list[Allocation]) -> str:
     from .allocations import by_line
 
     share = by_line(blocks, 1)[0]
-    return f"{100 * share.size / sum(block.size for block in blocks):.0f}% from {share.site}"
+    where = f"from {share.site}" if share.site.file else "in the backward pass, or other threads without Python's stack"
+    return f"{100 * share.size / sum(block.size for block in blocks):.0f}% {where}"
 
 
 def _left(blocks: list[Allocation], most: int) -> list[Left]:

@@ -118,7 +118,7 @@ def _device(memory: SessionMemory, device: str, top: int) -> Iterator[str]:
     if len(tests) > top:
         yield f"{len(tests) - top:>10} more tests need {format_size(tests[top].needed)} or less each"
     yield from _shared([fixture for fixture in memory.fixtures if fixture.device == device])
-    yield from _leaks(tests, memory.holders)
+    yield from _leaks([test for test in memory.tests if test.device == device], memory.holders)
     more = memory.more_at_end.get(device, 0)
     if more:
         yield f"at the end, {format_size(more)} more is allocated than at the beginning"

@@ -21,7 +21,7 @@ class _Kind(NamedTuple):
 _KINDS = {
     "wandb": _Kind(wandb.active_run, "no active run of Weights & Biases (`wandb.init()` begins one)"),
     "mlflow": _Kind(mlflow.active_run, "no active run of MLflow (`mlflow.start_run()` begins one)"),
-    "tensorboard": _Kind(tensorboard.only_writer, "not exactly one open `SummaryWriter`; pass yours as `log_to=writer`"),
+    "tensorboard": _Kind(tensorboard.only_writer, "no open `SummaryWriter`, or several (pass yours: `log_to=writer`)"),
     "opentelemetry": _Kind(opentelemetry.of_provider_in_use, "no meter provider of OpenTelemetry (`set_meter_provider()`)"),
 }
 NAMES = tuple(_KINDS)
