@@ -57,8 +57,8 @@ class MemoryOfTests:
         self._gauge: Gauge | None = None
         self._memory = SessionMemory()
         self._began: Bytes = Counter()
-        self._shared: Counter[tuple[str, int]] = Counter()
-        """What each fixture of a wider scope holds on a device."""
+        self._shared: Counter[tuple[int, int]] = Counter()
+        """What each fixture of a wider scope holds on a device; by its identity, as the same name may stand for several."""
         self._test: _Running | None = None
         self._has_garbage = False
         """Whether the test before has ended with an exception."""
@@ -92,7 +92,7 @@ class MemoryOfTests:
         self._safely(lambda: self._begin_shared(fixturedef, before))
 
     def pytest_fixture_post_finalizer(self, fixturedef: Any) -> None:
-        for key in [key for key in self._shared if key[0] == _name(fixturedef)]:
+        for key in [key for key in self._shared if key[0] == id(fixturedef)]:
             del self._shared[key]
 
     @pytest.hookimpl(trylast=True)
@@ -193,8 +193,9 @@ class MemoryOfTests:
             return
         for device, size in _less(self._own(), before).items():
             if size > 0:
-                self._shared[_name(fixturedef), device] = size
-                self._memory.fixtures.append(SharedFixture(_name(fixturedef), self._gauge.name(device), size))
+                self._shared[id(fixturedef), device] = size
+                name = f"{fixturedef.argname} ({fixturedef.scope})"
+                self._memory.fixtures.append(SharedFixture(name, self._gauge.name(device), size))
 
     def _finish(self) -> None:
         if self._gauge is None:
@@ -251,10 +252,6 @@ def _less(a: Bytes, b: Bytes) -> Bytes:
     result = Counter(a)
     result.subtract(b)
     return result
-
-
-def _name(fixturedef: Any) -> str:
-    return f"{fixturedef.argname} ({fixturedef.scope})"
 
 
 def _slug(device: str) -> str:

@@ -36,7 +36,7 @@ def _is_installed(name: str) -> bool:
 
 def _tracker(logger: Any) -> Any:
     """The run that a logger of Lightning logs to; for one that is not known here, a function that logs with it."""
-    experiment = logger.experiment
+    experiment = getattr(logger, "experiment", None)
     if hasattr(type(experiment), "log_batch") and hasattr(logger, "run_id"):
         return MlflowRun(experiment, logger.run_id)
     return experiment if known(experiment) else lambda step, metrics: logger.log_metrics(metrics, step)

@@ -437,8 +437,6 @@ class Recorder:
                 self._ask_driver(rows)
             row["devices"] = rows
             asked = self._add_step(row)
-            for listener in self.step_listeners:
-                listener(row, self.ledger.last)
             if asked is not None:
                 reason, leaks = parse_request(asked, self.files.folder)
                 is_written = self._write(reason, "running")
@@ -452,6 +450,8 @@ class Recorder:
                     say(f"{leak.message}; a recording so far goes to {self.files.folder}")
                 is_written = self._write("alarm", "running")
                 leaks += found
+            for listener in self.step_listeners:
+                listener(row, self.ledger.last)
             if self._after_step is not None:
                 self._after_step(rows)
         except Exception as error:

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from . import mlflow, opentelemetry, tensorboard, wandb
-from .final_report import FinalReport
 from .metrics import Reading
-from .tracker import Function, GrowingMemory, Tracker
+from .tracker import Function, GrowingMemory, MakeReport, Tracker
 
 
 class _Kind(NamedTuple):
@@ -37,6 +36,11 @@ class Named:
         self._found: Tracker | None = None
         self._is_said = False
 
+    def begin(self) -> None:
+        """Another recording begins, perhaps of another run. A meter knows what it has counted, and stays."""
+        if not isinstance(self._found, opentelemetry.Meter):
+            self._found = None
+
     def log(self, reading: Reading) -> None:
         if found := self._find():
             found.log(reading)
@@ -45,7 +49,7 @@ class Named:
         if found := self._find():
             found.leak(leak)
 
-    def report(self, step: int, report: FinalReport) -> None:
+    def report(self, step: int, report: MakeReport) -> None:
         if found := self._find():
             found.report(step, report)
 

@@ -7,9 +7,8 @@ import time
 from importlib import import_module
 from typing import Any
 
-from .final_report import FinalReport
 from .metrics import Reading
-from .tracker import GrowingMemory
+from .tracker import GrowingMemory, MakeReport
 
 
 class MlflowRun:
@@ -30,10 +29,11 @@ class MlflowRun:
     def leak(self, leak: GrowingMemory) -> None:
         self._client.set_tag(self._run_id, "oomph.leak", leak.message)
 
-    def report(self, step: int, report: FinalReport) -> None:
-        self._client.set_tag(self._run_id, "oomph.findings", report.headline)
-        self._client.log_text(self._run_id, report.text, "oomph/report.txt")
-        self._client.log_dict(self._run_id, report.json, "oomph/report.json")
+    def report(self, step: int, report: MakeReport) -> None:
+        made = report()
+        self._client.set_tag(self._run_id, "oomph.findings", made.headline)
+        self._client.log_text(self._run_id, made.text, "oomph/report.txt")
+        self._client.log_dict(self._run_id, made.json, "oomph/report.json")
 
 
 def run_of(run: Any) -> MlflowRun:

@@ -7,9 +7,8 @@ import sys
 from importlib import import_module
 from typing import Any
 
-from .final_report import FinalReport
 from .metrics import Reading
-from .tracker import GrowingMemory
+from .tracker import GrowingMemory, MakeReport
 
 _SCOPE = "oomph"
 _PLACEHOLDERS = ("_ProxyMeterProvider", "NoOpMeterProvider")
@@ -38,10 +37,11 @@ class Meter:
         with _span("oomph.leak") as span:
             span.set_attributes({f"oomph.{name}": value for name, value in about.items()})
 
-    def report(self, step: int, report: FinalReport) -> None:
+    def report(self, step: int, report: MakeReport) -> None:
+        findings = report().findings
         with _span("oomph.report") as span:
-            span.set_attributes({"oomph.step": step, "oomph.findings": len(report.findings)})
-            for finding in report.findings:
+            span.set_attributes({"oomph.step": step, "oomph.findings": len(findings)})
+            for finding in findings:
                 span.add_event("oomph.finding", {f"oomph.{name}": value for name, value in finding.items()})
 
     def _set(self, name: str, value: int, attributes: dict[str, str]) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 from ..interpreter.errors import keep
-from .choice import trackers
+from .choice import Named, trackers
 from .final_report import final_report
 from .metrics import Reading
 from .tracker import GrowingMemory, Tracker
@@ -32,6 +33,9 @@ class StepLog:
     def begin(self, kind: str) -> None:
         """A recording of a GPU (`cuda`) or of the `cpu` begins."""
         self._reading, self._is_new, self._next = Reading(kind), False, 0.0
+        for tracker in self._trackers:
+            if isinstance(tracker, Named):
+                tracker.begin()
 
     def step_ended(self, row: dict[str, Any], driver: dict[str, Any]) -> None:
         self._reading.add(row, driver)
@@ -46,15 +50,9 @@ class StepLog:
         """Logs the last steps, and what `oomph report` says of a recording that has ended."""
         if self._is_new:
             self._log()
-        if recording is None:
-            return
-        try:
-            report = final_report(recording)
-        except Exception as error:
-            keep(error)
-            self._say("findings are not logged", error)
-            return
-        self._each(lambda tracker: tracker.report(self._reading.step, report))
+        if recording is not None:
+            report = cache(partial(final_report, recording))
+            self._each(lambda tracker: tracker.report(self._reading.step, report))
 
     def _log(self) -> None:
         began = time.monotonic()

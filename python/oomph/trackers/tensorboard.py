@@ -7,9 +7,8 @@ import textwrap
 from typing import Any
 
 from ..interpreter.objects import instances
-from .final_report import FinalReport
 from .metrics import PREFIX, Reading
-from .tracker import GrowingMemory
+from .tracker import GrowingMemory, MakeReport
 
 _MODULES = ("torch.utils.tensorboard.writer", "tensorboardX.writer")
 
@@ -31,10 +30,10 @@ class TensorboardWriter:
         if self._is_open():
             self._writer.add_text(PREFIX + "leak", leak.message, leak.step)
 
-    def report(self, step: int, report: FinalReport) -> None:
+    def report(self, step: int, report: MakeReport) -> None:
         if self._is_open():
             # As a block of code in Markdown, which keeps the columns.
-            self._writer.add_text(PREFIX + "report", textwrap.indent(report.text, "    "), step)
+            self._writer.add_text(PREFIX + "report", textwrap.indent(report().text, "    "), step)
             self._writer.flush()
 
     def _is_open(self) -> bool:

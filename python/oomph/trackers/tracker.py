@@ -8,6 +8,9 @@ from typing import Protocol
 from .final_report import FinalReport
 from .metrics import Reading
 
+MakeReport = Callable[[], FinalReport]
+"""Makes the report when it is called first: that may take a second, and a tracker may have no use for it."""
+
 
 class GrowingMemory(Protocol):
     """An `oomph.Leak`."""
@@ -34,7 +37,7 @@ class Tracker(Protocol):
     def leak(self, leak: GrowingMemory) -> None:
         """Memory grows step after step."""
 
-    def report(self, step: int, report: FinalReport) -> None:
+    def report(self, step: int, report: MakeReport) -> None:
         """The recording has ended, `step` was the last."""
 
 
@@ -52,5 +55,5 @@ class Function:
     def leak(self, leak: GrowingMemory) -> None:
         """Nothing: `on_leak` calls a function."""
 
-    def report(self, step: int, report: FinalReport) -> None:
+    def report(self, step: int, report: MakeReport) -> None:
         """Nothing: the program can load the recording."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from .final_report import FinalReport
 from .metrics import PREFIX, Reading
-from .tracker import GrowingMemory
+from .tracker import GrowingMemory, MakeReport
 
 
 class WandbRun:
@@ -36,9 +35,10 @@ class WandbRun:
         self._run.summary[PREFIX + "leak_bytes_per_step"] = leak.bytes_per_step
         self._run.alert("Memory grows step after step", leak.message, level="WARN")
 
-    def report(self, step: int, report: FinalReport) -> None:
-        self._run.summary[PREFIX + "findings"] = report.headline
-        self._run.log({PREFIX + "report": sys.modules["wandb"].Html(report.html, inject=False)}, commit=False)
+    def report(self, step: int, report: MakeReport) -> None:
+        made = report()
+        self._run.summary[PREFIX + "findings"] = made.headline
+        self._run.log({PREFIX + "report": sys.modules["wandb"].Html(made.html, inject=False)}, commit=False)
 
 
 def active_run() -> WandbRun | None:
