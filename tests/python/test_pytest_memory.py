@@ -193,6 +193,7 @@ def test_nothing_to_measure(tmp_path, tests, said):
     (tmp_path / "test_it.py").write_text(
         f"import sys\n{tests}\ndef test_it(): assert ('torch' in sys.modules) == bool({tests!r})"
     )
-    output = run(tmp_path, sys.executable, "-m", "pytest", "--oomph", "-o", "oomph_device=cuda")
+    python = FORKING_PYTHON.cpu if tests else sys.executable
+    output = run(tmp_path, python, "-m", "pytest", "--oomph", "-o", "oomph_device=cuda")
     assert said.replace("is not", "but no GPU is") in summary(output)
     assert "1 passed" in output
