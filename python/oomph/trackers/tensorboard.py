@@ -10,11 +10,11 @@ from ..interpreter.objects import instances
 from .metrics import PREFIX, Reading
 from .tracker import GrowingMemory, MakeReport
 
-_MODULES = ("torch.utils.tensorboard.writer", "tensorboardX.writer")
+_MODULE = "torch.utils.tensorboard.writer"
 
 
 class TensorboardWriter:
-    """A `SummaryWriter`, of PyTorch or of tensorboardX."""
+    """A `SummaryWriter`."""
 
     name = "TensorBoard"
 
@@ -43,7 +43,8 @@ class TensorboardWriter:
 
 def only_writer() -> TensorboardWriter | None:
     """The writer that the program has open, if it has one; which of several is meant cannot be known."""
-    kinds = [sys.modules[name].SummaryWriter for name in _MODULES if name in sys.modules]
-    writers = [TensorboardWriter(each) for each in instances(*kinds)] if kinds else []
+    if _MODULE not in sys.modules:
+        return None
+    writers = map(TensorboardWriter, instances(sys.modules[_MODULE].SummaryWriter))
     found = [each for each in writers if each._is_open()]
     return found[0] if len(found) == 1 else None
