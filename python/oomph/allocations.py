@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -94,7 +95,9 @@ def _of_device(device: int, events: list[dict[str, Any]], made: int, sites: dict
     found: list[Allocation] = []
     alive_at: dict[int, Allocation] = {}
     freed_at: dict[Allocation, int] = {}
-    held = most = most_at = most_number = 0
+    held = most_at = most_number = 0
+    # Frees just before the first of the allocations may be older than the measurement, and shift all that follows alike.
+    most = -math.inf
     for at, event in enumerate(events):
         if event["action"] == "alloc":
             if number >= 0:
@@ -104,9 +107,9 @@ def _of_device(device: int, events: list[dict[str, Any]], made: int, sites: dict
                 allocation = alive_at[event["addr"]] = Allocation(device, event["addr"], event["size"], where, number)
                 found.append(allocation)
                 held += event["size"]
+                if held > most:
+                    most, most_at, most_number = held, at, number + 1
             number += 1
-            if held > most:
-                most, most_at, most_number = held, at, number
         elif event["action"] == "free_completed" and number >= 0:
             held -= event["size"]
             freed = alive_at.pop(event["addr"], None)

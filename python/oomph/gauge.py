@@ -19,6 +19,11 @@ class Gauge(Protocol):
 
     def stop(self) -> None: ...
 
+    def restart(self) -> None:
+        """Counts allocations from here on, as `start` does, without another look at what is alive."""
+
+    def reset_peak(self) -> None: ...
+
     def name(self, device: int) -> str:
         """As a person would say it."""
 
@@ -33,6 +38,13 @@ class Gauge(Protocol):
     def snapshot(self) -> dict[str, Any]: ...
 
 
+def gauge_for(device: str) -> Gauge | None:
+    """For `cuda`, `cpu` or `auto`: a GPU if there is one. `None` if `cuda` is not there."""
+    if device != "cpu" and torch.cuda.is_available():
+        return CudaGauge(without_workspaces=True)
+    return None if device == "cuda" else CpuGauge()
+
+
 def blocks(gauge: Gauge) -> list[Allocation]:
     """The blocks that were allocated since the start."""
     return allocations(gauge.snapshot(), gauge.allocations())
@@ -41,6 +53,7 @@ def blocks(gauge: Gauge) -> list[Allocation]:
 class CpuGauge:
     def __init__(self) -> None:
         self._history = CpuHistory(MAX_EVENTS)
+        self._before = 0
 
     def start(self) -> None:
         gc.collect()
@@ -48,6 +61,14 @@ class CpuGauge:
 
     def stop(self) -> None:
         self._history.stop()
+
+    def restart(self) -> None:
+        self._history.forget()
+        self._before = self._history.allocations()[0]
+        self.reset_peak()
+
+    def reset_peak(self) -> None:
+        self._history.reset_peak()
 
     def name(self, device: int) -> str:
         return "the CPU"
@@ -59,7 +80,7 @@ class CpuGauge:
         return {0: self._history.peak()}
 
     def allocations(self) -> dict[int, int]:
-        return self._history.allocations()
+        return {0: self._history.allocations()[0] - self._before}
 
     def snapshot(self) -> dict[str, Any]:
         return self._history.snapshot()
@@ -84,14 +105,20 @@ class CudaGauge:
             # Stacks at allocations only, as the recorder does and for its reason.
             torch.cuda.memory._record_memory_history(context="alloc", stacks="python", max_entries=MAX_EVENTS)
             self._is_ours = bool(torch._C._cuda_isHistoryEnabled())
-        for device in _devices():
-            torch.cuda.reset_peak_memory_stats(device)
-        self._before = self._count()
+        self.restart()
 
     def stop(self) -> None:
         if self._is_ours:
             self._is_ours = False
             torch.cuda.memory._record_memory_history(enabled=None)
+
+    def restart(self) -> None:
+        self.reset_peak()
+        self._before = self._count()
+
+    def reset_peak(self) -> None:
+        for device in _devices():
+            torch.cuda.reset_peak_memory_stats(device)
 
     def name(self, device: int) -> str:
         return f"GPU {device}"

@@ -40,6 +40,19 @@ def holders(tensor: torch.Tensor = _ALL, *, top: int | None = None) -> Holders:
     return Holders(lambda as_json: _native.holders(graph, wanted, as_json, top=top))
 
 
+def holders_of(memory: list[tuple[str, int, int]]) -> list[str]:
+    """The shortest way to each storage, by its device's type, index and address; empty if there is none."""
+    graph = json.dumps(_as_allocated(walk())) if memory else ""
+    found = []
+    for wanted in memory:
+        try:
+            answer = Holders(lambda as_json, wanted=wanted: _native.holders(graph, wanted, as_json, top=None))  # type: ignore[misc]
+            found.append(next(iter(answer.held_by), ""))
+        except ValueError:  # nothing in Python holds it
+            found.append("")
+    return found
+
+
 def _as_allocated(graph: dict[str, Any]) -> dict[str, Any]:
     """With what the allocator has given for each storage, as `torch.cuda.memory_allocated()` counts it."""
     if any(device == "cuda" for _, device, *_ in graph["storages"]):

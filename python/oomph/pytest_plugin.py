@@ -2,6 +2,7 @@
 
 `limit` is what the test may hold at its peak above what was allocated when it began, `leak` what may stay allocated once
 it is over and garbage is collected. Without a GPU the tensors on the CPU are measured, so the tests run anywhere.
+`--oomph` measures all tests.
 """
 
 from __future__ import annotations
@@ -37,6 +38,11 @@ class Allowed:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("oomph_device", "where gpu_memory measures: auto (a GPU if there is one), cuda or cpu", default="auto")
+    group = parser.getgroup("oomph", "GPU memory (oomph)")
+    group.addoption(
+        "--oomph", action="store_true", help="measure the memory of each test, and list those that need or leave most"
+    )
+    group.addoption("--oomph-top", type=int, default=10, metavar="N", help="tests to list with --oomph (default: 10)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -48,6 +54,10 @@ def pytest_configure(config: pytest.Config) -> None:
     device = config.getini("oomph_device")
     if device not in DEVICES:
         raise pytest.UsageError(f"oomph_device: expected one of {', '.join(DEVICES)}, found {device!r}")
+    if config.getoption("--oomph"):
+        from .memory_of_tests import MemoryOfTests
+
+        config.pluginmanager.register(MemoryOfTests(config), "oomph-memory-of-tests")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -65,7 +75,12 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Result[None], None
     if allowed is None:
         yield
         return
-    gauge = _gauge(item.config.getini("oomph_device"))
+    # Only here: a test run without the marker does not import torch because of us.
+    from .gauge import gauge_for
+
+    gauge = gauge_for(item.config.getini("oomph_device"))
+    if gauge is None:
+        pytest.skip("oomph_device = cuda, but no GPU is available")
     gauge.start()
     try:
         before = gauge.allocated()
@@ -91,19 +106,6 @@ def _allowed(item: pytest.Item) -> Allowed | None:
         raise ValueError('expected `limit` or `leak`, as in limit="2GiB"')
     sizes = {name: parse_size(value) for name, value in marker.kwargs.items()}
     return Allowed(sizes.get("limit"), sizes.get("leak"))
-
-
-def _gauge(device: str) -> Gauge:
-    # Only here: a test run without the marker does not import torch because of us.
-    import torch
-
-    from .gauge import CpuGauge, CudaGauge
-
-    if device == "cuda" and not torch.cuda.is_available():
-        pytest.skip("oomph_device = cuda, but no GPU is available")
-    if device == "cuda" or (device == "auto" and torch.cuda.is_available()):
-        return CudaGauge(without_workspaces=True)
-    return CpuGauge()
 
 
 def _problems(gauge: Gauge, before: dict[int, int], allowed: Allowed) -> list[str]:

@@ -1,5 +1,6 @@
 """The callbacks, with the real trainers on tiny models."""
 
+import csv
 import importlib
 import json
 import os
@@ -62,8 +63,8 @@ def loader(batches: int) -> DataLoader:
     return DataLoader(TensorDataset(torch.randn(batches * 4, 8)), batch_size=4)
 
 
-def trainer(package, callback, folder: pathlib.Path):
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+def trainer(package, callback, folder: pathlib.Path, logger=False):
+    quiet = {"logger": logger, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
     return package.Trainer(max_epochs=2, accelerator="cpu", default_root_dir=folder, callbacks=[callback], **quiet)
 
 
@@ -146,9 +147,8 @@ def transformers_trainer(callback, folder: pathlib.Path, batches: int = 6, **opt
 
     rows = [{"batch": torch.randn(8), "labels": torch.zeros(1)} for _ in range(4 * batches)]
     quiet = {"report_to": "none", "save_strategy": "no", "disable_tqdm": True, "use_cpu": True, "logging_strategy": "no"}
-    arguments = transformers.TrainingArguments(
-        str(folder / "out"), per_device_train_batch_size=4, num_train_epochs=1, **quiet, **options
-    )
+    options = {"per_device_train_batch_size": 4, "num_train_epochs": 1, **quiet, **options}
+    arguments = transformers.TrainingArguments(str(folder / "out"), **options)
     return transformers.Trainer(Regression(), arguments, train_dataset=rows, eval_dataset=rows, callbacks=[callback])
 
 
@@ -194,6 +194,61 @@ def test_train_calls_whom_the_callback_names(tmp_path):
     assert [(leak.step, leak.bytes_per_step) for leak in heard] == [(9, 1 << 20)]
 
 
+def scalars(folder: pathlib.Path, name: str) -> list[tuple[int, float]]:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    [file] = folder.rglob("events.out.tfevents.*")
+    return [(event.step, event.value) for event in EventAccumulator(str(file)).Reload().Scalars(name)]
+
+
+def allocated(folder: pathlib.Path) -> list[tuple[int, float]]:
+    rows = map(json.loads, (folder / "rank0.steps.jsonl").read_text().splitlines())
+    return [(row["step"], row["devices"][0]["allocated"]) for row in rows]
+
+
+@pytest.fixture
+def each_step(monkeypatch):
+    monkeypatch.setattr("oomph.trackers.step_log._INTERVAL_SECONDS", 0.0)
+    monkeypatch.setattr("oomph.trackers.step_log._MAX_SHARE", 1e9)
+
+
+def test_fit_logs_to_the_loggers_of_the_trainer(tmp_path, monkeypatch, each_step):
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    import lightning.pytorch as package
+    import mlflow
+    from lightning.pytorch.loggers import CSVLogger, MLFlowLogger, TensorBoardLogger
+
+    from oomph.integrations.lightning import OomphCallback
+
+    flow = MLFlowLogger("test", tracking_uri=(tmp_path / "mlruns").as_uri())
+    loggers = [TensorBoardLogger(tmp_path / "tb"), CSVLogger(tmp_path / "csv", flush_logs_every_n_steps=1), flow]
+    run = trainer(package, OomphCallback(tmp_path / "r", device="cpu", log_to="trainer"), tmp_path, logger=loggers)
+    run.fit(lightning_module(package.LightningModule), loader(3))
+    mlflow.flush_async_logging()
+    name, expected = "oomph/memory_allocated_bytes", allocated(tmp_path / "r")
+    assert len(expected) == 6
+    assert scalars(tmp_path / "tb", name) == expected
+    assert sorted((each.step, each.value) for each in flow.experiment.get_metric_history(flow.run_id, name)) == expected
+    [table] = tmp_path.glob("csv/**/metrics.csv")
+    with table.open() as file:
+        assert [(int(row["step"]), float(row[name])) for row in csv.DictReader(file) if row[name]] == expected
+    assert flow.experiment.get_run(flow.run_id).data.tags["oomph.findings"]
+
+
+def test_train_logs_where_the_trainer_reports_to(tmp_path, capsys, each_step):
+    from oomph.integrations.transformers import OomphCallback
+
+    folder = tmp_path / "r"
+    callback = OomphCallback(folder, device="cpu", log_to="trainer")
+    options = {"report_to": ["tensorboard"], "logging_strategy": "steps", "logging_steps": 2}
+    run = transformers_trainer(callback, tmp_path, **options)
+    run.args.report_to.append("comet_ml")
+    run.train()
+    assert scalars(tmp_path / "out", "oomph/memory_allocated_bytes") == allocated(folder)
+    assert [step for step, _ in scalars(tmp_path / "out", "train/loss")] == [2, 4, 6]
+    assert "log_to='trainer': nothing is logged to comet_ml; expected one of wandb, mlflow" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["lightning", "transformers"])
 def test_importing_oomph_imports_no_framework(name):
     program = f"import sys, oomph.integrations.session; assert {name!r} not in sys.modules"
@@ -201,7 +256,7 @@ def test_importing_oomph_imports_no_framework(name):
     subprocess.run([sys.executable, "-c", program], env=env, check=True)
 
 
-@pytest.mark.parametrize("option", [{"device": "tpu"}, {"max_events": 0}])
+@pytest.mark.parametrize("option", [{"device": "tpu"}, {"max_events": 0}, {"log_to": "lightning"}])
 def test_wrong_arguments_are_said_at_once(tmp_path, option):
     from oomph.integrations.transformers import OomphCallback
 

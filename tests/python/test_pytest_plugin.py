@@ -157,6 +157,6 @@ def test_sizes_print_three_digits(size, text):
 
 
 def test_the_example_of_the_documentation_passes(marked):
-    section = (ROOT / "docs/how-to/integrations.md").read_text().partition("## pytest")[2]
+    section = (ROOT / "docs/how-to/pytest.md").read_text()
     marked.makepyfile(test_example=section.split("```")[1].partition("\n")[2])
     marked.runpytest_inprocess().assert_outcomes(passed=1)

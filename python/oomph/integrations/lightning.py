@@ -9,6 +9,8 @@ import importlib
 import sys
 from typing import Any
 
+from ..trackers.choice import known
+from ..trackers.mlflow import MlflowRun
 from .session import Recorded
 
 _NAMES = ("lightning.pytorch", "pytorch_lightning")
@@ -32,6 +34,14 @@ def _is_installed(name: str) -> bool:
     return True
 
 
+def _tracker(logger: Any) -> Any:
+    """The run that a logger of Lightning logs to; for one that is not known here, a function that logs with it."""
+    experiment = getattr(logger, "experiment", None)
+    if hasattr(type(experiment), "log_batch") and hasattr(logger, "run_id"):
+        return MlflowRun(experiment, logger.run_id)
+    return experiment if known(experiment) else lambda step, metrics: logger.log_metrics(metrics, step)
+
+
 class OomphCallback(Recorded, *_bases()):  # type: ignore[misc]
     """Records from the setup of a run to its end, or to the exception that ends it.
 
@@ -43,7 +53,7 @@ class OomphCallback(Recorded, *_bases()):  # type: ignore[misc]
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         # Before the model goes to its device: its parameters have their lines then.
         self._stage = stage
-        self._session.start()
+        self._session.start(lambda: [_tracker(logger) for logger in trainer.loggers])
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         self._session.end()

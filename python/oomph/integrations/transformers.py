@@ -6,7 +6,16 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from ..recording.messages import say
+from ..trackers.choice import NAMES
 from .session import Recorded
+
+
+def _trackers(report_to: list[str]) -> list[str]:
+    others = [name for name in report_to if name not in NAMES]
+    if others:
+        say(f"log_to='trainer': nothing is logged to {', '.join(others)}; expected one of {', '.join(NAMES)}")
+    return [name for name in report_to if name in NAMES]
 
 
 class OomphCallback(Recorded, TrainerCallback):
@@ -17,7 +26,7 @@ class OomphCallback(Recorded, TrainerCallback):
     """
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._session.start()
+        self._session.start(lambda: _trackers(args.report_to))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._session.step()

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from ..interpreter.system import IS_LINUX
 from .alarm import Leak
@@ -17,6 +17,7 @@ from .messages import say, words
 from .on_leak import OnLeak
 
 if TYPE_CHECKING:
+    from ..trackers.step_log import StepLog
     from .files import Files
     from .phases import Phase
     from .recorder import Alarm, Recorder
@@ -46,6 +47,7 @@ class Recording:
         detail: str,
         on_leak: str | Callable[[Leak], object] | None,
         raise_on_leak: bool,
+        log_to: Any,
     ) -> None:
         if device not in DEVICES:
             raise ValueError(f"expected one of {', '.join(DEVICES)} for `device`, found {device!r}")
@@ -64,7 +66,10 @@ class Recording:
         self._live = live
         self._device = device
         self._detail = detail
-        self._on_leak = OnLeak(on_leak, raise_on_leak)
+        self._step_log = None if log_to is None else _step_log(log_to)
+        self._on_leak = [OnLeak(on_leak, raise_on_leak)]
+        if self._step_log is not None:
+            self._on_leak.append(OnLeak(self._step_log.leak_found))
         self._recorder: Recorder | None = None
         self._is_guest = False
         self._depth = 0
@@ -81,7 +86,7 @@ class Recording:
         host = running()
         if host is not None:
             self._recorder, self._is_guest = host, True
-            host.on_leak.append(self._on_leak)
+            self._listen_to(host)
             if os.path.abspath(self.path) != host.files.folder:
                 say(f"already recording to {host.files.folder}; `{self.path}` is not used")
             return self
@@ -90,9 +95,26 @@ class Recording:
         except Exception as error:
             say(f"nothing is recorded: {words(error)}")
             return self
-        self._recorder.on_leak.append(self._on_leak)
+        self._listen_to(self._recorder)
         self._recorder.install()
         return self
+
+    def _listen_to(self, recorder: Recorder) -> None:
+        recorder.on_leak += self._on_leak
+        if self._step_log is None:
+            return
+        # An older version has none.
+        if hasattr(recorder, "step_listeners"):
+            self._step_log.begin(recorder.history.kind)
+            recorder.step_listeners.append(self._step_log.step_ended)
+        else:
+            say("`log_to` needs an `oomph run` of the same version; nothing is logged")
+
+    def _leave(self, recorder: Recorder) -> None:
+        for each in self._on_leak:
+            recorder.on_leak.remove(each)
+        if self._step_log is not None and self._step_log.step_ended in getattr(recorder, "step_listeners", ()):
+            recorder.step_listeners.remove(self._step_log.step_ended)
 
     def _make(self) -> Recorder:
         from .recorder import Options, Recorder
@@ -128,13 +150,17 @@ class Recording:
         recorder, self._recorder = self._recorder, None
         if recorder is None:
             return
-        recorder.on_leak.remove(self._on_leak)
+        self._leave(recorder)
         if self._is_guest:
             self._is_guest = False
+            if self._step_log is not None:
+                self._step_log.end(None)
             return
         if error is not None:
             recorder.say_failure(error)
         recorder.stop("failed" if recorder.exception else "finished")
+        if self._step_log is not None:
+            self._step_log.end(None if recorder.files.name is None else recorder.files.path("pickle"))
 
     def __enter__(self) -> Recording:
         self._depth += 1
@@ -164,6 +190,7 @@ def record(
     detail: str = "auto",
     on_leak: str | Callable[[Leak], object] | None = None,
     raise_on_leak: bool = False,
+    log_to: Any = None,
 ) -> Recording:
     """Records CUDA memory, or CPU tensors where there is no GPU, to the folder `path`.
 
@@ -176,6 +203,10 @@ def record(
 
     When memory grows step after step, that is reported once per device, and a recording is written. Then `on_leak` is called
     with an `oomph.Leak`, or is run if it is a shell command, and with `raise_on_leak` the step raises `oomph.MemoryGrows`.
+
+    `log_to` sends the counters of the steps and the findings to a tracker: `"wandb"`, `"mlflow"`, `"tensorboard"` or
+    `"opentelemetry"` for what the program has active there; a run, `SummaryWriter` or `MeterProvider` of its own; a function that
+    is called with the step and the metrics; or a list of these.
 
     Nothing else raises into the program: what cannot be recorded or written is reported once on standard error.
     """
@@ -191,6 +222,7 @@ def record(
         detail=detail,
         on_leak=on_leak,
         raise_on_leak=raise_on_leak,
+        log_to=log_to,
     )
 
 
@@ -264,6 +296,12 @@ def _alarm() -> Alarm:
         return leaks
 
     return growing
+
+
+def _step_log(log_to: Any) -> StepLog:
+    from ..trackers.step_log import StepLog
+
+    return StepLog(log_to, lambda text, error: say(text if error is None else f"{text}: {words(error)}"))
 
 
 def running() -> Recorder | None:

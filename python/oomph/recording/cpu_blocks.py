@@ -95,6 +95,14 @@ class Blocks:
         self.allocated -= block.size
         self._append((EVENTS_OF_FREE, block.address, block.size, time_us, mark, None))
 
+    def forget(self) -> None:
+        """Leaves out the events so far."""
+        self._changes.clear()
+        self._events = 0
+
+    def reset_peak(self) -> None:
+        self.peak = self.allocated
+
     def snapshot(self) -> dict[str, Any]:
         self.stacks.resolve()
         return {

@@ -116,6 +116,16 @@ class CpuHistory:
         """The most bytes that were alive at once since the start."""
         return self._storages.blocks.peak
 
+    def forget(self) -> None:
+        """Leaves out the events so far."""
+        with self._lock:
+            self._storages.blocks.forget()
+
+    def reset_peak(self) -> None:
+        with self._lock:
+            self._storages.bury()
+            self._storages.blocks.reset_peak()
+
     def _find(self) -> None:
         """The tensors that are there already. Those that only C++ holds are met when they are used."""
         try:

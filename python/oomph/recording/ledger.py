@@ -28,6 +28,8 @@ class Ledger:
         self._counters = counters
         self._nvml = nvml
         self._trace = trace
+        self.last: dict[str, Any] = {}
+        """The sample that was taken last."""
         self._samples: list[dict[str, Any]] = []
         self._highest: dict[str, Any] | None = None
         self._every = 1
@@ -37,6 +39,7 @@ class Ledger:
         """Takes a sample; `at` says what happens: `start`, `step`, or the reason of a dump."""
         taken: dict[str, Any] = {"at": at, "time_us": time.time_ns() // 1000, "step": step}
         taken |= self.read(self._counters() if rows is None else rows)
+        self.last = taken
         self._seen += 1
         if self._highest is None or _used(taken) > _used(self._highest):
             self._highest = taken

@@ -68,6 +68,9 @@ _REQUEST_TIMEOUT_SECONDS = 5.0
 Alarm = Callable[[list[dict[str, int]], Files], list[Leak]]
 """Gets the counters of a step, and the files that it is written to; gives those whose memory grows, each once."""
 
+StepListener = Callable[[dict[str, Any], dict[str, Any]], None]
+"""Gets the row of a step, as in `rankN.steps.jsonl`, and the last sample of the ledger."""
+
 active: Recorder | None = None
 """The recorder of this process."""
 _installed: list[Recorder] = []
@@ -161,6 +164,8 @@ class Recorder:
         self._signals = Signals(self._dump_for_signal)
         self.on_leak: list[OnLeak] = []
         """What to do when memory grows, for each owner of this recorder."""
+        self.step_listeners: list[StepListener] = []
+        """Called with the steps whose counters are read: not with each step of a steady loop."""
         self.host_memory = HostMemory(self.files, history.kind) if options.has_host_memory else None
         self._host_segments: list[dict[str, Any]] = []
         """Pinned memory in the last snapshot, where PyTorch records it."""
@@ -430,7 +435,8 @@ class Recorder:
             if self.history.kind == "cuda":
                 row.update(pinned())
                 self._ask_driver(rows)
-            asked = self._add_step({**row, "devices": rows})
+            row["devices"] = rows
+            asked = self._add_step(row)
             if asked is not None:
                 reason, leaks = parse_request(asked, self.files.folder)
                 is_written = self._write(reason, "running")
@@ -444,6 +450,8 @@ class Recorder:
                     say(f"{leak.message}; a recording so far goes to {self.files.folder}")
                 is_written = self._write("alarm", "running")
                 leaks += found
+            for listener in self.step_listeners:
+                listener(row, self.ledger.last)
             if self._after_step is not None:
                 self._after_step(rows)
         except Exception as error:
