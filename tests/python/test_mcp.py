@@ -243,9 +243,11 @@ def test_nothing_outside_of_the_roots_is_read(tmp_path: pathlib.Path) -> None:
     (root / "oom/rank0.heap").symlink_to(outside / "secret.py")
     # A snapshot names the files of its frames, and the report shows their lines.
     frames = [{"filename": str(outside / "secret.py"), "line": 1, "name": "f"}]
-    event = {"action": "alloc", "addr": 1 << 20, "size": 1 << 20, "stream": 0, "frames": frames}
-    traces = [[{"action": "segment_alloc", "addr": 1 << 20, "size": 2 << 20, "stream": 0, "frames": frames}, event]]
-    (root / "frames.pickle").write_bytes(pickle.dumps({"segments": [], "device_traces": traces}))
+    actions = [("segment_alloc", 1 << 20), ("alloc", 1 << 20), ("oom", 1 << 30)]
+    events = [{"action": of, "addr": 1 << 20, "size": size, "stream": 0, "frames": frames} for of, size in actions]
+    events[-1] = {**events[-1], "addr": 0, "device_free": 0}
+    (root / "frames.pickle").write_bytes(pickle.dumps({"segments": [], "device_traces": [events]}))
+    assert "hunter2" in subprocess.check_output([OOMPH, "report", root / "frames.pickle"], text=True)
 
     async def script(agent: Agent) -> None:
         paths = ["../outside/no_zero_grad.pickle.xz", "link.pickle.xz", "folder", str(outside), "/etc/passwd", "/dev/zero"]
@@ -256,7 +258,7 @@ def test_nothing_outside_of_the_roots_is_read(tmp_path: pathlib.Path) -> None:
         assert "neither a regular file" in await agent.refused("report", path="pipe.pickle")
         assert "error: " in await agent.refused("report", path="huge.pickle")
         assert "leads out" in await agent.refused("report", path="oom")
-        text, document = await agent.call("report", path="frames.pickle", by="stack")
+        text, document = await agent.call("report", path="frames.pickle")
         assert "secret.py" in text and "hunter2" not in text + json.dumps(document)
         _, found = await agent.call("list_recordings")
         assert {file["path"] for file in found["recordings"]} == {"oom/rank0.pickle.xz", "frames.pickle", "huge.pickle"}
