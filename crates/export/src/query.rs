@@ -188,7 +188,7 @@ fn fill(
 
 fn rows(connection: &Connection, statement: &str, limits: QueryLimits) -> rusqlite::Result<QueryAnswer> {
     let mut statement = only_statement(connection, statement)?;
-    let columns: Vec<String> = statement.column_names().into_iter().map(str::to_owned).collect();
+    let columns: Vec<String> = statement.column_names().map(str::to_owned).collect();
     let mut answer = QueryAnswer { columns, rows: Vec::new(), has_more: false };
     let (mut bytes, mut skipped) = (0, 0);
     let mut found = statement.query([])?;

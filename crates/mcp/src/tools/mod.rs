@@ -57,8 +57,11 @@ pub(crate) struct PlannedCall {
     /// Which part of a list of the document is wanted.
     pub(crate) page: Option<PageRequest>,
     /// The calls that may follow the whole document.
-    pub(crate) next: Box<dyn FnOnce(&Value) -> Vec<NextCall> + Send>,
+    pub(crate) next: ProposeCalls,
 }
+
+/// Returns the calls that may follow a document.
+pub(crate) type ProposeCalls = Box<dyn FnOnce(&Value) -> Vec<NextCall> + Send>;
 
 /// Where the text for people comes from.
 #[derive(Clone, Copy)]
