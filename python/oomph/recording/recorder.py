@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing import parent_process
-from multiprocessing.util import Finalize, register_after_fork
+from multiprocessing.util import Finalize, _afterfork_registry, register_after_fork  # type: ignore[attr-defined]
 from typing import Any
 
 import torch
@@ -94,6 +94,8 @@ class Options:
     """Whether others may watch the run."""
     has_host_memory: bool = True
     """Whether to record the memory of the process and its workers on the host."""
+    is_guest: bool = False
+    """Whether nothing may stay in the process afterwards: no signal handlers, no observer of failed allocations."""
 
 
 class _Request:
@@ -237,6 +239,12 @@ class Recorder:
         """Writes the recording and leaves the program as if nothing had been."""
         try:
             self._write("exit", ended)
+        finally:
+            self.leave()
+
+    def leave(self) -> None:
+        """Leaves the program as if nothing had been, without writing."""
+        try:
             self._leave()
             self.history.stop()
             # With nothing to write any more, this only ends the wait of those who have asked.
@@ -274,12 +282,12 @@ class Recorder:
         """Writes what there is so far; whether that was done."""
         return self._write(reason, "running")
 
-    def request_dump(self, reason: str) -> bool:
+    def request_dump(self, reason: str, otherwise: Callable[[], bool] | None = None) -> bool:
         """Has the program's own thread write what there is so far, at the next end of a step or call of a module. Returns whether
         it was written.
 
         From another thread, PyTorch crashes now and then: the program frees tensors in C++ while we look at them. A program that
-        comes to no such point is waiting, perhaps forever; then this thread writes.
+        comes to no such point is waiting, perhaps forever; then this thread writes, or `otherwise` does.
         """
         request = _Request(reason)
         self._requests.append(request)
@@ -288,7 +296,7 @@ class Recorder:
         if not request.is_taken.wait(_REQUEST_TIMEOUT_SECONDS):
             with contextlib.suppress(ValueError):  # taken just now
                 self._requests.remove(request)
-                return self.dump(reason)
+                return self.dump(reason) if otherwise is None else otherwise()
         request.is_done.wait()
         return request.is_written
 
@@ -335,15 +343,17 @@ class Recorder:
             self.module_tracker.install()
             self._undo.append(self.module_tracker.remove)
         if self.history.kind == "cuda":
-            _watch_failures()
+            if not self.options.is_guest:
+                _watch_failures()
             self._part(lambda: self.ledger.sample("start", 0))
         self._part(self.phases.begin)
         self._undo.append(self.phases.remove)
         # Not before: its threads would be seen by a program that forks first (Python warns about that).
         if self.host_memory is not None:
             self.host_memory.begin()
-        self._signals.install()
-        self._undo.append(self._signals.remove)
+        if not self.options.is_guest:
+            self._signals.install()
+            self._undo.append(self._signals.remove)
         if self.options.is_live:
             self._live.open()
             self._undo.append(self._live.close)
@@ -708,6 +718,13 @@ def _after_multiprocessing(*_: object) -> None:
     """A process of multiprocessing has forgotten what is to be done at its end."""
     for recorder in _installed:
         recorder._write_at_exit()
+
+
+def forget_forks() -> None:
+    """Takes back what `register_after_fork` has done, for which there is no call."""
+    ours = [key for key in list(_afterfork_registry) if key[-1] is _after_multiprocessing]
+    for key in ours:
+        _afterfork_registry.pop(key, None)
 
 
 after_fork(_after_fork)

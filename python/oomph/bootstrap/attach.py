@@ -1,0 +1,271 @@
+"""What `oomph attach` does in a process: a recording from now on, or of this moment, after which nothing of ours is left.
+
+All of it runs in a thread of ours, except what looks at tensors or changes PyTorch: that is done by the main thread, between two
+instructions of the program, as Python would run a signal handler there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..interpreter import system
+from ..interpreter.errors import keep
+from ..recording import messages, recorder
+from ..recording.cpu_history import CpuHistory
+from ..recording.cuda_history import CudaHistory
+from ..recording.history import MAX_EVENTS
+from ..recording.messages import words
+from ..recording.recorder import Options, Recorder
+from .settings import Settings
+
+_POLL_SECONDS = 0.2
+"""How often to look whether `oomph` is still there, and whether the time is over."""
+_RETRY_SECONDS = 0.02
+_MAX_SECONDS_TO_LEAVE = 5.0
+"""How long to wait for the main thread before PyTorch's functions are put back from this one."""
+
+
+@dataclass(frozen=True)
+class Attachment:
+    folder: str
+    """The private folder with the files of this attachment."""
+    lock: str
+    """File that `oomph` keeps locked while it is there."""
+    seconds: float | None
+    """How long to record; None writes what there is now."""
+    steps: int | None
+    """Number of steps after which to end earlier."""
+    timeout: float
+    """How long to wait for the main thread."""
+    has_holders: bool
+
+
+class Stopped(Exception):
+    """`oomph` has ended, or the main thread does not come."""
+
+
+def run(settings: dict[str, Any], attachment: dict[str, Any], unload: Callable[[], None]) -> None:
+    """Returns when nothing is left. `unload` takes our modules out of the interpreter."""
+    of = Settings(**settings)
+    asked = Attachment(**attachment)
+    messages.listener = of.report_problem
+    system.after_fork(lambda: _forget(unload))
+    try:
+        with _Oomph(asked.lock) as oomph:
+            of.note("loaded", "")
+            _Visit(of, asked, oomph).make()
+    except Stopped as stopped:
+        of.note("stopped", str(stopped))
+    except Exception as error:
+        of.note("stopped", words(error))
+    finally:
+        _forget(unload)
+        of.note("ended", "")
+        if not _is_held(asked.lock):
+            shutil.rmtree(asked.folder, ignore_errors=True)
+
+
+def _forget(unload: Callable[[], None]) -> None:
+    recorder.forget_forks()
+    system.forget_forks()
+    unload()
+
+
+class _Oomph:
+    """Whether the `oomph` that has come is still there: it holds a lock, which the system releases if it is killed."""
+
+    def __init__(self, path: str) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+    def __enter__(self) -> _Oomph:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+    def check(self) -> None:
+        if _is_free(self._descriptor):
+            raise Stopped("`oomph` has ended")
+
+
+def _is_free(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return True
+
+
+def _is_held(path: str) -> bool:
+    with contextlib.suppress(Stopped, OSError), _Oomph(path) as oomph:
+        oomph.check()
+        return True
+    return False
+
+
+class _Visit:
+    def __init__(self, settings: Settings, asked: Attachment, oomph: _Oomph) -> None:
+        self._settings = settings
+        self._asked = asked
+        self._oomph = oomph
+        self._recorder: Recorder | None = None
+
+    def make(self) -> None:
+        if recorder.active is not None or self._has_own_recorder():
+            raise Stopped("the program records itself with `oomph.record()`")
+        self._in_main_thread(self._begin, self._asked.timeout)
+        of = self._recorder
+        assert of is not None
+        if self._asked.seconds is None:
+            return
+        try:
+            self._record(of, self._asked.seconds)
+        finally:
+            self._leave(of)
+
+    def _has_own_recorder(self) -> bool:
+        found = sys.modules.get("oomph.recording.recorder")
+        return getattr(found, "active", None) is not None
+
+    def _begin(self) -> None:
+        has_gpu = torch.cuda.is_initialized()
+        most = self._settings.max_events or MAX_EVENTS
+        history = CudaHistory(most) if has_gpu else CpuHistory(most)
+        options = Options(
+            self._settings.output,
+            is_fresh=True,
+            has_heap=self._asked.has_holders,
+            is_live=False,
+            has_host_memory=False,
+            is_guest=True,
+        )
+        of = self._recorder = Recorder(options, history, problem=self._settings.report_problem)
+        if self._asked.seconds is not None:
+            of.install()
+            return
+        history.look()
+        began = time.monotonic()
+        if not of.dump("asked"):
+            raise Stopped("no memory of tensors is known in this process")
+        self._settings.note("written", f"{time.monotonic() - began:.3f}")
+
+    def _record(self, of: Recorder, seconds: float) -> None:
+        self._settings.note("recording", of.history.kind)
+        end = time.monotonic() + seconds
+        count = -1
+        while (left := end - time.monotonic()) > 0 and (self._asked.steps is None or of.count < self._asked.steps):
+            if of.count != count:
+                count = of.count
+                self._settings.note("steps", str(count))
+            time.sleep(min(_POLL_SECONDS, left))
+            self._oomph.check()
+        self._settings.note("writing", str(of.count))
+
+        def dump() -> bool:
+            began = time.monotonic()
+            is_written = of.dump("asked")
+            self._settings.note("written", f"{time.monotonic() - began:.3f}")
+            return is_written
+
+        # The thread that takes steps is the one whose tensors these are: it comes first.
+        if not of.request_dump("asked", lambda: bool(self._in_main_thread(dump, self._asked.timeout))):
+            raise Stopped("no memory of tensors is known in this process")
+
+    def _leave(self, of: Recorder) -> None:
+        # A mode of the CPU's history is on the main thread's own stack.
+        seconds = _MAX_SECONDS_TO_LEAVE if of.history.kind == "cuda" else None
+        try:
+            self._in_main_thread(of.leave, seconds, needs_oomph=False)
+        except Stopped:
+            of.leave()
+
+    def _in_main_thread(self, function: Callable[[], object], seconds: float | None, *, needs_oomph: bool = True) -> object:
+        call = _PendingCall(function)
+        end = None if seconds is None else time.monotonic() + seconds
+        call.ask()
+        while not call.is_done.wait(_POLL_SECONDS):
+            if call.is_refused:
+                call.ask()
+            try:
+                if needs_oomph:
+                    self._oomph.check()
+                if end is not None and time.monotonic() > end:
+                    raise Stopped("the main thread is busy")
+            except Stopped:
+                if call.take_back():
+                    raise
+                call.is_done.wait()
+        if call.error is not None:
+            raise call.error
+        return call.result
+
+
+class _PendingCall:
+    """A call that the interpreter makes in the main thread, as soon as that comes between two instructions.
+
+    What the interpreter calls is `PyObject_IsTrue`. So no code of ours can be freed while it runs, and an exception that a signal
+    handler of the program raises meanwhile goes on to the program.
+    """
+
+    def __init__(self, function: Callable[[], object]) -> None:
+        self.is_done = threading.Event()
+        self.is_refused = False
+        """Whether the main thread was where nothing may be done, and is to be asked again."""
+        self.error: Exception | None = None
+        self.result: object = None
+        self._waiting = [function]
+
+    def ask(self) -> None:
+        self.is_refused = False
+        # The interpreter may come to it long after everybody else has forgotten it.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
+        while ctypes.pythonapi.Py_AddPendingCall(ctypes.pythonapi.PyObject_IsTrue, ctypes.py_object(self)) != 0:
+            time.sleep(_RETRY_SECONDS)  # too many others wait
+
+    def take_back(self) -> bool:
+        """Whether it will not be made any more."""
+        with contextlib.suppress(IndexError):
+            self._waiting.pop()
+            return True
+        return False
+
+    def __bool__(self) -> bool:
+        ctypes.pythonapi.Py_DecRef(ctypes.py_object(self))
+        if self._waiting and not _is_safe_point():
+            self.is_refused = True
+            return False
+        try:
+            function = self._waiting.pop()
+        except IndexError:
+            return False
+        try:
+            self.result = function()
+        except Exception as error:
+            self.error = error
+            keep(error)
+        except BaseException:
+            self.error = Stopped("the program was interrupted")
+            raise
+        finally:
+            self.is_done.set()
+        return False
+
+
+def _is_safe_point() -> bool:
+    """Whether the main thread is not in the middle of what must not be disturbed: the capture of a CUDA graph, or a mode of
+    PyTorch (a compiler that traces the program, for example)."""
+    is_capturing = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+    return not is_capturing and not torch._C._len_torch_dispatch_stack()
