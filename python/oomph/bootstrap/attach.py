@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import functools
 import os
 import shutil
 import sys
@@ -157,10 +158,15 @@ class _Visit:
             of.install()
             return
         history.look()
-        began = time.monotonic()
-        if not of.dump("asked"):
+        if not self._dump(of):
             raise Stopped("no memory of tensors is known in this process")
+
+    def _dump(self, of: Recorder) -> bool:
+        self._settings.note("writing", "")
+        began = time.monotonic()
+        is_written = of.dump("asked")
         self._settings.note("written", f"{time.monotonic() - began:.3f}")
+        return is_written
 
     def _record(self, of: Recorder, seconds: float) -> None:
         self._settings.note("recording", of.history.kind)
@@ -172,16 +178,10 @@ class _Visit:
                 self._settings.note("steps", str(count))
             time.sleep(min(_POLL_SECONDS, left))
             self._oomph.check()
-        self._settings.note("writing", str(of.count))
-
-        def dump() -> bool:
-            began = time.monotonic()
-            is_written = of.dump("asked")
-            self._settings.note("written", f"{time.monotonic() - began:.3f}")
-            return is_written
-
+        self._settings.note("steps", str(of.count))
         # The thread that takes steps is the one whose tensors these are: it comes first.
-        if not of.request_dump("asked", lambda: bool(self._in_main_thread(dump, self._asked.timeout))):
+        otherwise = functools.partial(self._in_main_thread, functools.partial(self._dump, of), self._asked.timeout)
+        if not of.request_dump("asked", otherwise):
             raise Stopped("no memory of tensors is known in this process")
 
     def _leave(self, of: Recorder) -> None:

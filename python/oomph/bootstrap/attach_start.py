@@ -1,26 +1,25 @@
 """The first that `oomph attach` has a process run, in its main thread: a thread that loads the rest from a private folder.
 
-`oomph` puts the values of `PATH`, `SHA256` and `PAGE` in front. Only a file of this user with that content is run, so it does not
-matter who may create one by this name when `oomph` has given up and removed its own.
+`oomph` puts the values of `PATH`, `TOKEN` and `PAGE` in front. Only a file that begins with the token is run, so it does not matter
+who may create one by this name when `oomph` has given up and removed its own.
 """
 
 PATH: str
-SHA256: str
+TOKEN: str
 PAGE: tuple[int, int]
 """Address and length of the memory that a debugger has put this text into; of no length if there is none."""
 
 
 def load() -> None:
-    import hashlib
     import json
     import os
 
     try:
         descriptor = os.open(PATH, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:
-            text = file.read() if os.fstat(descriptor).st_uid == os.geteuid() else b""
-        if hashlib.sha256(text).hexdigest() == SHA256:
-            parts = json.loads(text)
+        with open(descriptor, encoding="utf-8", errors="surrogateescape") as file:
+            text = file.read()
+        if text.startswith(TOKEN):
+            parts = json.loads(text.removeprefix(TOKEN))
             exec(parts["load"], {"__name__": "oomph_attach", "parts": parts})
     except Exception:
         return  # `oomph` has given up, and nobody waits for an answer

@@ -445,7 +445,7 @@ class Recorder:
                 reason, leaks = parse_request(asked, self.files.folder)
                 is_written = self._write(reason, "running")
             self._answer_requests()
-            if self.options.has_heap and self._growth.is_worth_a_look(rows):
+            if self.options.has_heap and not self.options.is_guest and self._growth.is_worth_a_look(rows):
                 self._part(self._write_growing)
             self._raise_alarm(rows)
             found, self._unreported = self._unreported, []
