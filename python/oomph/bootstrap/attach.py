@@ -127,15 +127,15 @@ class _Visit:
     def make(self) -> None:
         if recorder.active is not None or self._has_own_recorder():
             raise Stopped("the program records itself with `oomph.record()`")
-        self._in_main_thread(self._begin, self._asked.timeout)
-        of = self._recorder
-        assert of is not None
-        if self._asked.seconds is None:
-            return
         try:
-            self._record(of, self._asked.seconds)
+            self._in_main_thread(self._begin, self._asked.timeout)
+            if self._recorder is not None and self._asked.seconds is not None:
+                self._record(self._recorder, self._asked.seconds)
         finally:
-            self._leave(of)
+            of, self._recorder = self._recorder, None
+            if of is not None:
+                self._settings.note("written", f"{of.last_dump_seconds:.3f}")
+                self._leave(of)
 
     def _has_own_recorder(self) -> bool:
         found = sys.modules.get("oomph.recording.recorder")
@@ -163,10 +163,7 @@ class _Visit:
 
     def _dump(self, of: Recorder) -> bool:
         self._settings.note("writing", "")
-        began = time.monotonic()
-        is_written = of.dump("asked")
-        self._settings.note("written", f"{time.monotonic() - began:.3f}")
-        return is_written
+        return of.dump("asked")
 
     def _record(self, of: Recorder, seconds: float) -> None:
         self._settings.note("recording", of.history.kind)

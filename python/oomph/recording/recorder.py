@@ -176,6 +176,8 @@ class Recorder:
         self._began = time.monotonic()
         self._began_us = time.time_ns() // 1000
         self._in_dumps = 0.0
+        self.last_dump_seconds = 0.0
+        """How long the last dump took, during which the program paused."""
         self._lock = threading.RLock()
         self._requests: deque[_Request] = deque()
         """Dumps that other threads wait for."""
@@ -593,8 +595,9 @@ class Recorder:
             self._complain(error)
             return False
         finally:
+            self.last_dump_seconds = time.monotonic() - began
             if reason == "oom":
-                self._in_dumps += time.monotonic() - began
+                self._in_dumps += self.last_dump_seconds
             self._lock.release()
 
     def _write_snapshot(self, reason: str, seconds: float | None) -> None:
