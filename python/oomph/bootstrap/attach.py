@@ -123,6 +123,7 @@ class _Visit:
         self._asked = asked
         self._oomph = oomph
         self._recorder: Recorder | None = None
+        self._modes = 0
 
     def make(self) -> None:
         if recorder.active is not None or self._has_own_recorder():
@@ -156,6 +157,7 @@ class _Visit:
         of = self._recorder = Recorder(options, history, problem=self._settings.report_problem)
         if self._asked.seconds is not None:
             of.install()
+            self._modes = 0 if has_gpu else 1  # the history of CPU memory is a mode, too
             return
         history.look()
         if not self._dump(of):
@@ -190,7 +192,7 @@ class _Visit:
             of.leave()
 
     def _in_main_thread(self, function: Callable[[], object], seconds: float | None, *, needs_oomph: bool = True) -> object:
-        call = _PendingCall(function)
+        call = _PendingCall(function, modes=self._modes)
         end = None if seconds is None else time.monotonic() + seconds
         call.ask()
         while not call.is_done.wait(_POLL_SECONDS):
@@ -217,7 +219,9 @@ class _PendingCall:
     handler of the program raises meanwhile goes on to the program.
     """
 
-    def __init__(self, function: Callable[[], object]) -> None:
+    def __init__(self, function: Callable[[], object], *, modes: int) -> None:
+        self._modes = modes
+        """How many modes of PyTorch the main thread has where it is in none of the program's."""
         self.is_done = threading.Event()
         self.is_refused = False
         """Whether the main thread was where nothing may be done, and is to be asked again."""
@@ -241,7 +245,7 @@ class _PendingCall:
 
     def __bool__(self) -> bool:
         ctypes.pythonapi.Py_DecRef(ctypes.py_object(self))
-        if self._waiting and not _is_safe_point():
+        if self._waiting and not _is_safe_point(self._modes):
             self.is_refused = True
             return False
         try:
@@ -261,8 +265,8 @@ class _PendingCall:
         return False
 
 
-def _is_safe_point() -> bool:
+def _is_safe_point(modes: int) -> bool:
     """Whether the main thread is not in the middle of what must not be disturbed: the capture of a CUDA graph, or a mode of
     PyTorch (a compiler that traces the program, for example)."""
     is_capturing = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
-    return not is_capturing and not torch._C._len_torch_dispatch_stack()
+    return not is_capturing and torch._C._len_torch_dispatch_stack() == modes

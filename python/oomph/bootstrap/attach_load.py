@@ -52,10 +52,14 @@ class Files(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
         return f"{inside}/__init__.py".lstrip("/") if self.is_package(name) else f"{inside}.py"
 
 
+known_files = set(linecache.cache)
+
+
 def unload() -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
         del sys.modules[name]
-    for file in [file for file in linecache.cache if file.startswith(parts["folder"])]:
+    # Ours, and sources of PyTorch's that the recorder has looked at. Others are read again when they are needed.
+    for file in set(linecache.cache) - known_files:
         linecache.cache.pop(file, None)
 
 
