@@ -186,6 +186,7 @@ def allocated_lines(recorded: Recorded, per_step: int) -> Counter:
     return found
 
 
+@pytest.mark.nightly
 def test_bytes_and_lines_are_those_of_a_recorder_started_with_the_program(start, run):
     recorded = run(TRAIN, "--detail", "full", name="program.py", arguments=("cuda", "30"))
     program = start(TRAIN, "cuda", "100000", gpu=True)
@@ -203,13 +204,24 @@ def test_bytes_and_lines_are_those_of_a_recorder_started_with_the_program(start,
     assert len(per_step) == 1
     assert allocated_lines(attached, 8 * max(per_step)) == allocated_lines(recorded, 8 * max(per_step))
     leaks = [of.report()["findings"][0] for of in (attached, recorded)]
-    assert leaks[0]["kind"] == leaks[1]["kind"] == "leak"
-    print(leaks[0])
-    assert leaks[0] == leaks[1]
+    for name in ("kind", "bytes_per_step", "site", "held_by"):
+        assert leaks[0][name] == leaks[1][name], name
+    assert (leaks[0]["kind"], leaks[0]["site"]["line"]) == ("leak", RETAINED_LINE - 1)
+    assert leaks[0]["holder"]["stored_at"] == leaks[1]["holder"]["stored_at"]
 
 
-@pytest.mark.parametrize("device", ["cuda", "cpu"])
-@pytest.mark.parametrize("options", [(), ("--for", "2s")], ids=["now", "for"])
+NIGHTLY = pytest.mark.nightly
+
+
+@pytest.mark.parametrize(
+    ("device", "options"),
+    [
+        pytest.param("cuda", (), id="cuda-now", marks=NIGHTLY),
+        pytest.param("cuda", ("--for", "2s"), id="cuda-for"),
+        pytest.param("cpu", (), id="cpu-now", marks=NIGHTLY),
+        pytest.param("cpu", ("--for", "2s"), id="cpu-for", marks=NIGHTLY),
+    ],
+)
 def test_nothing_is_left_in_the_program(start, device, options):
     program = start(TRAIN, device, "100000", gpu=device == "cuda")
     program.until("ready")
@@ -221,3 +233,172 @@ def test_nothing_is_left_in_the_program(start, device, options):
     pause = float(recorded.done.stderr.split("paused for ")[1].split()[0])
     gaps = sorted(b - a for a, b in zip(said["times"], said["times"][1:]))
     assert gaps[-1] < pause + 2
+
+
+IDLE = (
+    BEGIN
+    + """
+    kept = torch.ones(1_000_000)
+    before = state()
+    say("ready", 1)
+    until = time.monotonic() + 120
+    WAIT
+    say("before", before)
+    say("after", state())
+"""
+)
+STOPPED = "os.path.exists('stop') or time.monotonic() > until"
+
+
+def idle(wait: str) -> str:
+    """A program that waits in its main thread."""
+    return IDLE.replace("WAIT", wait.lstrip()).replace("STOPPED", STOPPED)
+
+
+WAITS = {
+    "for a lock": """
+    event = threading.Event()
+    def watch():
+        while not (STOPPED): time.sleep(0.05)
+        event.set()
+    threading.Thread(target=watch).start()
+    assert event.wait(100)""",
+    "for a thread": """
+    def work():
+        while not (STOPPED): torch.ones(100).sum(); time.sleep(0.001)
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()""",
+}
+OPTIONS = ("--no-holders",)
+
+
+@pytest.mark.parametrize("kind", WAITS)
+def test_a_main_thread_that_waits_for_others_comes_at_once(start, kind):
+    program = start(idle(WAITS[kind]))
+    program.until("ready")
+    began = time.monotonic()
+    recorded = program.attach(*OPTIONS)
+    assert time.monotonic() - began < 30
+    assert "3.81 MiB" in recorded.done.stdout
+    said = program.stop()
+    assert_nothing_is_left({**said["before"], "threads": 0, "frames": 0}, {**said["after"], "threads": 0, "frames": 0})
+
+
+BUSY_IN_C = """
+    say("busy", 1)
+    import ctypes
+    ctypes.CDLL(None).usleep(8_000_000)
+    say("free", 1)
+    while not (STOPPED): time.sleep(0.01)"""
+
+
+def test_a_main_thread_in_c_code_is_waited_for_only_as_long_as_asked(start):
+    program = start(idle(BUSY_IN_C))
+    program.until("busy")
+    refused = program.attach(*OPTIONS, "--timeout", "2s", fails=True)
+    assert "waiting for the main thread" in refused.done.stderr
+    assert "busy in C code" in refused.done.stderr
+    assert "hint:" in refused.done.stderr
+    assert not (program.folder / "recording").exists()
+    program.until("free")
+    # What has given up does nothing when the main thread comes at last.
+    time.sleep(0.5)
+    said = program.stop()
+    assert_nothing_is_left(said["before"], said["after"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=NIGHTLY)], ids=["killed", "Ctrl-C"])
+def test_everything_is_undone_when_oomph_ends_early(start, number):
+    program = start(TRAIN, "cuda", "100000", gpu=True)
+    program.until("ready")
+    attaching = program.start_attaching("--for", "10m", "--no-holders")
+    while "recording process" not in (line := attaching.stderr.readline()):
+        assert line
+    attaching.send_signal(number)
+    attaching.communicate()
+    assert attaching.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 130)
+    time.sleep(2)
+    said = program.stop()
+    assert_nothing_is_left(said["before"], said["after"])
+    left = subprocess.run(["ls", "-R", pathlib.Path.home() / ".cache/oomph/run"], capture_output=True, text=True).stdout
+    assert f"-{attaching.pid}-" not in left or "parts" not in left
+    assert not list((program.folder / "recording").glob("rank*"))
+
+
+FORKED = """
+    child = os.fork()
+    if not child:
+        say("child", os.getpid())
+        kept = [torch.ones(1_000_000) for _ in range(3)]
+        while not (STOPPED): time.sleep(0.01)
+        os._exit(0)
+    os.waitpid(child, 0)"""
+
+
+def test_a_forked_worker(start):
+    program = start(idle(FORKED))
+    program.pid = program.until("child")
+    time.sleep(0.5)
+    recorded = program.attach()
+    assert "11.4 MiB" in recorded.done.stdout
+    assert "__main__.kept" in recorded.done.stdout
+    program.stop()
+
+
+def test_the_program_handles_its_signals_while_it_is_attached_to(start):
+    handling = """
+    def handler(number, frame): raise TimeoutError("for the program")
+    signal.signal(signal.SIGALRM, handler)
+    objects = [[at] for at in range(300_000)]
+    caught = 0
+    say("busy", 1)
+    while not (STOPPED):
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            while not (STOPPED): time.sleep(0.001)
+        except TimeoutError as error:
+            caught += str(error) == "for the program"
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    say("caught", caught)
+    del objects"""
+    program = start(idle(handling))
+    program.until("busy")
+    attaching = program.start_attaching()
+    attaching.communicate(timeout=200)
+    said = program.stop()
+    assert said["caught"] > 1
+
+
+def refusal(pid: int, *options: str) -> str:
+    done = subprocess.run([OOMPH, "attach", str(pid), *options], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "error: " in done.stderr
+    assert "cause: " in done.stderr
+    return done.stderr
+
+
+def test_reasons_not_to_attach(tmp_path):
+    assert "no process with this ID" in refusal(2**22 + 1)
+    sleeping = subprocess.Popen(["sleep", "60"])
+    python = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        assert "not a Python process with torch" in refusal(sleeping.pid)
+        sleeping.send_signal(signal.SIGSTOP)
+        while "T (stopped)" not in pathlib.Path(f"/proc/{sleeping.pid}/status").read_text():
+            time.sleep(0.01)
+        assert "it is stopped" in refusal(sleeping.pid)
+        time.sleep(0.5)
+        assert "has not imported torch" in refusal(python.pid)
+        python.stdin.close()
+        while "Z (zombie)" not in pathlib.Path(f"/proc/{python.pid}/status").read_text():
+            time.sleep(0.01)
+        assert "it has ended" in refusal(python.pid)
+        threads = [int(name) for name in os.listdir("/proc/self/task")]
+        assert f"a thread of process {os.getpid()}" in refusal(max(threads)) or len(threads) == 1
+    finally:
+        for process in (sleeping, python):
+            process.kill()
+            process.wait()

@@ -17,9 +17,11 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import torch
+from torch.optim import optimizer
 
 from ..interpreter import system
 from ..interpreter.errors import keep
@@ -57,8 +59,9 @@ class Stopped(Exception):
     """`oomph` has ended, or the main thread does not come."""
 
 
-def run(settings: dict[str, Any], attachment: dict[str, Any], unload: Callable[[], None]) -> None:
-    """Returns when nothing is left. `unload` takes our modules out of the interpreter."""
+def run(settings: dict[str, Any], attachment: dict[str, Any], let_go: Callable[[], None], unload: Callable[[], None]) -> None:
+    """Returns when nothing is left. `let_go` lets the main thread go on if it waits for us, and `unload` takes our modules out of
+    the interpreter."""
     of = Settings(**settings)
     asked = Attachment(**attachment)
     messages.listener = of.report_problem
@@ -66,7 +69,7 @@ def run(settings: dict[str, Any], attachment: dict[str, Any], unload: Callable[[
     try:
         with _Oomph(asked.lock) as oomph:
             of.note("loaded", "")
-            _Visit(of, asked, oomph).make()
+            _Visit(of, asked, oomph, let_go).make()
     except Stopped as stopped:
         of.note("stopped", str(stopped))
     except Exception as error:
@@ -118,10 +121,11 @@ def _is_held(path: str) -> bool:
 
 
 class _Visit:
-    def __init__(self, settings: Settings, asked: Attachment, oomph: _Oomph) -> None:
+    def __init__(self, settings: Settings, asked: Attachment, oomph: _Oomph, let_go: Callable[[], None]) -> None:
         self._settings = settings
         self._asked = asked
         self._oomph = oomph
+        self._let_go = let_go
         self._recorder: Recorder | None = None
         self._modes = 0
 
@@ -184,24 +188,26 @@ class _Visit:
             raise Stopped("no memory of tensors is known in this process")
 
     def _leave(self, of: Recorder) -> None:
-        # A mode of the CPU's history is on the main thread's own stack.
-        seconds = _MAX_SECONDS_TO_LEAVE if of.history.kind == "cuda" else None
         try:
-            self._in_main_thread(of.leave, seconds, needs_oomph=False)
+            self._in_main_thread(of.leave, _MAX_SECONDS_TO_LEAVE, needs_oomph=False)
         except Stopped:
+            # The mode of a history of CPU memory stays where it is then, and does nothing.
+            while _is_in_optimizer():
+                time.sleep(_RETRY_SECONDS)
             of.leave()
 
-    def _in_main_thread(self, function: Callable[[], object], seconds: float | None, *, needs_oomph: bool = True) -> object:
+    def _in_main_thread(self, function: Callable[[], object], seconds: float, *, needs_oomph: bool = True) -> object:
         call = _PendingCall(function, modes=self._modes)
-        end = None if seconds is None else time.monotonic() + seconds
+        end = time.monotonic() + seconds
         call.ask()
-        while not call.is_done.wait(_POLL_SECONDS):
+        self._let_go()
+        while not call.is_done.wait(_RETRY_SECONDS if call.is_refused else _POLL_SECONDS):
             if call.is_refused:
                 call.ask()
             try:
                 if needs_oomph:
                     self._oomph.check()
-                if end is not None and time.monotonic() > end:
+                if time.monotonic() > end:
                     raise Stopped("the main thread is busy")
             except Stopped:
                 if call.take_back():
@@ -266,7 +272,18 @@ class _PendingCall:
 
 
 def _is_safe_point(modes: int) -> bool:
-    """Whether the main thread is not in the middle of what must not be disturbed: the capture of a CUDA graph, or a mode of
-    PyTorch (a compiler that traces the program, for example)."""
+    """Whether the main thread is not in the middle of what must not be disturbed: the capture of a CUDA graph, a mode of PyTorch
+    (a compiler that traces the program, for example), or a step of an optimizer."""
     is_capturing = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
-    return not is_capturing and torch._C._len_torch_dispatch_stack() == modes
+    return not is_capturing and torch._C._len_torch_dispatch_stack() == modes and not _is_in_optimizer()
+
+
+def _is_in_optimizer() -> bool:
+    """Whether a thread is in the `step()` of an optimizer: it goes through the hooks there, and fails if some come or go."""
+    for innermost in sys._current_frames().values():
+        frame: FrameType | None = innermost
+        while frame is not None:
+            if frame.f_code.co_name == "wrapper" and frame.f_code.co_filename == optimizer.__file__:
+                return True
+            frame = frame.f_back
+    return False

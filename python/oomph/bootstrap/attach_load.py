@@ -1,7 +1,7 @@
-"""Loads the recorder into a process that `oomph attach` has come to, and takes it out again. Run by `attach_start.py` with `parts`.
+"""Loads the recorder into a process that `oomph attach` has come to, and takes it out again. `attach_start.py` runs it.
 
-The recorder's files are imported from memory, under the name of the package that `oomph run` uses. The program's path stays as it
-is; only while our modules are imported, `sys.meta_path` has a finder for them.
+The recorder's files are imported from memory, under the name of the package that `oomph run` uses. The program's path stays as
+it is; only while our modules are imported, `sys.meta_path` has a finder for them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import sys
 from types import CodeType, ModuleType
 from typing import Any
 
-parts: dict[str, Any]
-"""`files`: source by path inside the package; `folder`: where they would be; `settings` and `attachment`, both for `attach.py`."""
+parts: dict[str, Any] = globals()["parts"]
+"""`files`: source by path inside the package; `folder`: where they would be. The others are arguments of `attach.run`."""
 
 PACKAGE = "oomph_child"
 
@@ -76,7 +76,7 @@ def main() -> None:
     except BaseException:
         unload()
         raise
-    attach.run(parts["settings"], parts["attachment"], unload)
+    attach.run(parts["settings"], parts["attachment"], parts["let_go"], unload)
 
 
 main()

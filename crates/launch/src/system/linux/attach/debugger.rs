@@ -80,10 +80,12 @@ pub(super) fn run_soon(process: &Process, text: &PythonText, scratch: &Scratch) 
     may_trace(process)?;
     let calls = Calls::find(process)?;
     let length = (text.before_address.len() as u64 + MAX_END_BYTES).next_multiple_of(PAGE_BYTES);
-    let after = format!(", {length})}})\n\0");
+    let after = format!(", {length}), 'WAITS': 0}})\n\0");
     write(&scratch.at("before"), text.before_address.as_bytes())?;
     write(&scratch.at("after"), after.as_bytes())?;
-    let script = script(process.pid, &calls, text.before_address.len() as u64, length);
+    let address_at = text.before_address.len() as u64;
+    let waits_at = address_at + ADDRESS_DIGITS + after.rfind('0').unwrap_or_default() as u64;
+    let script = script(process.pid, &calls, address_at, waits_at, length);
     write(&scratch.at("commands"), script.as_bytes())?;
     let mut command = Command::new("gdb");
     command.args(["-nx", "-nh", "-batch"]);
@@ -128,7 +130,7 @@ const SETTINGS: [&str; 11] = [
 ];
 
 /// Commands for gdb. One that fails ends it, and with it the stop.
-fn script(pid: u32, calls: &Calls, address_at: u64, length: u64) -> String {
+fn script(pid: u32, calls: &Calls, address_at: u64, waits_at: u64, length: u64) -> String {
     let Calls { mmap, add_pending_call, run_string } = calls;
     let mut script = format!("attach {pid}\n");
     // It is still the process that was looked at.
@@ -165,7 +167,7 @@ fn script(pid: u32, calls: &Calls, address_at: u64, length: u64) -> String {
         leaving("too many calls wait for the main thread")
     );
     if cfg!(target_arch = "x86_64") {
-        script += WAKE;
+        script += &format!("{IF_WAITING}set $rax = -4\nset var {{unsigned char}} ($page + {waits_at}) = 49\nend\n");
     }
     script + &format!("echo {DONE}\\n\ndetach\n")
 }
@@ -175,14 +177,11 @@ fn leaving(message: &str) -> String {
     format!("echo {message}\\n\ndetach\nquit\n")
 }
 
-/// Ends the wait of a main thread that waits for a lock, as a signal would: Python then makes pending calls.
-/// The thread was stopped inside `futex(FUTEX_WAIT…)`, which may return EINTR at any time; the system would
-/// restart it otherwise.
-const WAKE: &str = "\
-if $orig_rax == 202 && ($rax == -512 || $rax == -516) && (($rsi & 0x7f) == 0 || ($rsi & 0x7f) == 9)
-set $rax = -4
-end
-";
+/// Condition that the main thread was stopped inside `futex(FUTEX_WAIT…)`: it waits for a lock. That call may
+/// return EINTR at any time, as it does after a signal, and Python then makes pending calls; otherwise the system
+/// would restart it.
+const IF_WAITING: &str = "if $orig_rax == 202 && ($rax == -512 || $rax == -516) \
+    && (($rsi & 0x7f) == 0 || ($rsi & 0x7f) == 9)\n";
 
 /// Waits for gdb and returns what it has printed.
 fn wait(mut gdb: Child) -> io::Result<String> {
