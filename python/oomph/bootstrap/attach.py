@@ -183,8 +183,8 @@ class _Visit:
             self._oomph.check()
         self._settings.note("steps", str(of.count))
         # The thread that takes steps is the one whose tensors these are: it comes first.
-        otherwise = functools.partial(self._in_main_thread, functools.partial(self._dump, of), self._asked.timeout)
-        if not of.request_dump("asked", otherwise):
+        dump = functools.partial(self._dump, of)
+        if not of.request_dump("asked", lambda: bool(self._in_main_thread(dump, self._asked.timeout))):
             raise Stopped("no memory of tensors is known in this process")
 
     def _leave(self, of: Recorder) -> None:

@@ -24,13 +24,11 @@ pub(crate) fn run(args: &AttachArgs, terminal: &mut Terminal) -> anyhow::Result<
     }
     let pause = recording.pause.map(|pause| format!("; the program paused for {:.2} s", pause.as_secs_f64()));
     terminal.say(&format!("recorded in {}{}", recording.folder, pause.unwrap_or_default()));
-    let inputs = recording.snapshots;
-    let has_holders = !args.no_holders && !args.json;
-    let holders_inputs = inputs.clone();
+    let (inputs, snapshots) = (recording.snapshots.clone(), recording.snapshots);
     let code = report::run(&ReportArgs { inputs, json: args.json, ..ReportArgs::for_new_run() }, terminal)?;
-    if has_holders {
+    if !args.no_holders && !args.json {
         writeln!(terminal.out())?;
-        holders::run(&HoldersArgs { inputs: holders_inputs, ..HoldersArgs::of_process(None, false) }, terminal)?;
+        holders::run(&HoldersArgs { inputs: snapshots, ..HoldersArgs::of_process(None, false) }, terminal)?;
     }
     Ok(code)
 }

@@ -1,18 +1,20 @@
 //! gdb, which asks the interpreter of a process to run code soon.
 //!
-//! The process stands still for that, some 40 milliseconds. gdb makes two calls in it, neither of which can wait
+//! The process stands still for that, some 40 milliseconds. gdb makes two calls in it, neither of which
+//! can wait
 //! for anything that the stopped program holds:
 //!
 //! - `mmap`, which is one system call, for memory that nobody else uses, not even `malloc`;
 //! - `Py_AddPendingCall`, which Python allows at any moment, with or without its lock. It notes that the main
-//!   thread is to call `PyRun_SimpleString` on the text in that memory between two instructions, which is when
+//!   thread is to call `PyRun_SimpleString` on the text in that memory between two instructions, which is
+//! when
 //!   Python runs handlers of signals as well.
 //!
 //! Addresses are known before gdb stops the process. gdb reads no file of the program, so it takes no time
 //! for the symbols of PyTorch, and it does not matter whose the files are or where they are.
 
-use super::process::Process;
-use super::symbols::{Function, LoadedFile};
+use super::process::RunningProcess;
+use super::symbols::{ProcessFile, ProcessFunction};
 use crate::scratch::{Scratch, write};
 use failure::Failure;
 use rustix::process::{Pid, Signal, kill_process};
@@ -38,25 +40,26 @@ const MAX_END_BYTES: u64 = 64;
 /// What gdb prints when everything was done.
 const DONE: &str = "oomph: done";
 
-/// Text for `PyRun_SimpleString`: an expression that ends with a dictionary, whose last value is a tuple with the
+/// Text for `PyRun_SimpleString`: an expression that ends with a dictionary, whose last value is a tuple
+/// with the
 /// address and the length of the memory that the text is in.
 pub(super) struct PythonText {
     pub(super) before_address: String,
 }
 
 /// The functions of a process that are called.
-struct Calls {
-    mmap: Function,
-    add_pending_call: Function,
-    run_string: Function,
+struct CalledFunctions {
+    mmap: ProcessFunction,
+    add_pending_call: ProcessFunction,
+    run_string: ProcessFunction,
 }
 
-impl Calls {
-    fn find(process: &Process) -> Result<Calls, Failure> {
+impl CalledFunctions {
+    fn find(process: &RunningProcess) -> Result<CalledFunctions, Failure> {
         let executable = std::fs::read_link(format!("/proc/{}/exe", process.pid)).unwrap_or_default();
         let executable = executable.to_string_lossy();
-        let python = match LoadedFile::find(process, |file| file.name().starts_with("libpython3"))? {
-            None => LoadedFile::find(process, |file| file.path == executable)?,
+        let python = match ProcessFile::find(process, |file| file.name().starts_with("libpython3"))? {
+            None => ProcessFile::find(process, |file| file.path == executable)?,
             library => library,
         };
         let names = ["Py_AddPendingCall", "PyRun_SimpleString"];
@@ -65,20 +68,19 @@ impl Calls {
             let cause = "its Python does not export the functions of the C API";
             return Err(process.refuse(cause, Some("use `oomph run` instead")));
         };
-        let is_libc =
-            |name: &str| name.starts_with("libc.so.") || name.starts_with("libc-2.");
-        let libc = LoadedFile::find(process, |file| is_libc(file.name()))?;
+        let is_libc = |name: &str| name.starts_with("libc.so.") || name.starts_with("libc-2.");
+        let libc = ProcessFile::find(process, |file| is_libc(file.name()))?;
         let Some([mmap]) = libc.map(|file| file.functions(["mmap"])).transpose()?.flatten() else {
             return Err(process.refuse("its C library is not glibc", Some("use `oomph run` instead")));
         };
-        Ok(Calls { mmap, add_pending_call, run_string })
+        Ok(CalledFunctions { mmap, add_pending_call, run_string })
     }
 }
 
 /// Has the interpreter of a process run `text` in its main thread, as soon as that comes to it.
-pub(super) fn run_soon(process: &Process, text: &PythonText, scratch: &Scratch) -> anyhow::Result<()> {
+pub(super) fn run_soon(process: &RunningProcess, text: &PythonText, scratch: &Scratch) -> anyhow::Result<()> {
     may_trace(process)?;
-    let calls = Calls::find(process)?;
+    let calls = CalledFunctions::find(process)?;
     let length = (text.before_address.len() as u64 + MAX_END_BYTES).next_multiple_of(PAGE_BYTES);
     let after = format!(", {length}), 'WAITS': 0}})\n\0");
     write(&scratch.at("before"), text.before_address.as_bytes())?;
@@ -130,8 +132,8 @@ const SETTINGS: [&str; 11] = [
 ];
 
 /// Commands for gdb. One that fails ends it, and with it the stop.
-fn script(pid: u32, calls: &Calls, address_at: u64, waits_at: u64, length: u64) -> String {
-    let Calls { mmap, add_pending_call, run_string } = calls;
+fn script(pid: u32, calls: &CalledFunctions, address_at: u64, waits_at: u64, length: u64) -> String {
+    let CalledFunctions { mmap, add_pending_call, run_string } = calls;
     let mut script = format!("attach {pid}\n");
     // It is still the process that was looked at.
     for function in [mmap, add_pending_call, run_string] {
@@ -167,7 +169,8 @@ fn script(pid: u32, calls: &Calls, address_at: u64, waits_at: u64, length: u64) 
         leaving("too many calls wait for the main thread")
     );
     if cfg!(target_arch = "x86_64") {
-        script += &format!("{IF_WAITING}set $rax = -4\nset var {{unsigned char}} ($page + {waits_at}) = 49\nend\n");
+        script +=
+            &format!("{IF_WAITING}set $rax = -4\nset var {{unsigned char}} ($page + {waits_at}) = 49\nend\n");
     }
     script + &format!("echo {DONE}\\n\ndetach\n")
 }
@@ -178,7 +181,8 @@ fn leaving(message: &str) -> String {
 }
 
 /// Condition that the main thread was stopped inside `futex(FUTEX_WAIT…)`: it waits for a lock. That call may
-/// return EINTR at any time, as it does after a signal, and Python then makes pending calls; otherwise the system
+/// return EINTR at any time, as it does after a signal, and Python then makes pending calls; otherwise the
+/// system
 /// would restart it.
 const IF_WAITING: &str = "if $orig_rax == 202 && ($rax == -512 || $rax == -516) \
     && (($rsi & 0x7f) == 0 || ($rsi & 0x7f) == 9)\n";
@@ -215,7 +219,7 @@ fn wait(mut gdb: Child) -> io::Result<String> {
 }
 
 /// Fails if the system forbids this user to trace the process.
-fn may_trace(process: &Process) -> Result<(), Failure> {
+fn may_trace(process: &RunningProcess) -> Result<(), Failure> {
     const SCOPE: &str = "/proc/sys/kernel/yama/ptrace_scope";
     let scope = std::fs::read_to_string(SCOPE).ok().and_then(|scope| scope.trim().parse().ok()).unwrap_or(0);
     let is_root = rustix::process::geteuid().is_root();
@@ -227,4 +231,3 @@ fn may_trace(process: &Process) -> Result<(), Failure> {
         _ => Ok(()),
     }
 }
-

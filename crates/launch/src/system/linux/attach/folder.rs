@@ -4,7 +4,7 @@
 //! everything is opened by name inside an opened folder, no link is followed, and what comes back is checked
 //! on the opened file and bounded.
 
-use super::process::Process;
+use super::process::RunningProcess;
 use crate::scratch::Scratch;
 use recording::{META_FILE, rank_of_file, unfinished_name};
 use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, Uid};
@@ -25,10 +25,7 @@ const MAX_FILES: usize = 256;
 const OUTPUT: &str = "out";
 const LOCK: &str = "lock";
 const ONLY_OWNER: Mode = Mode::from_raw_mode(0o600);
-const FOLDER: OFlags = OFlags::RDONLY
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
+const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// The private folder; removed when dropped.
 pub(super) struct SharedFolder {
@@ -46,7 +43,7 @@ pub(super) struct SharedFolder {
 impl SharedFolder {
     /// Creates it: in the user's own cache, or, for a process of another user or in a container, next to that
     /// one's temporary files.
-    pub(super) fn new(process: &Process, scratch: &Scratch) -> io::Result<SharedFolder> {
+    pub(super) fn new(process: &RunningProcess, scratch: &Scratch) -> io::Result<SharedFolder> {
         let is_own = process.user == rustix::process::geteuid().as_raw();
         let name = format!("oomph-{}", super::random().map_err(io::Error::other)?);
         let (parent, inside) = match is_own && process.shares_files() {
@@ -101,9 +98,9 @@ impl SharedFolder {
     /// Returns the lines of a file; none if there is no such file.
     pub(super) fn lines(&self, name: &str) -> Vec<String> {
         let mut text = Vec::new();
-        let read = self.open(&self.folder, name).map(|file| {
-            File::from(file).take(MAX_NOTES_BYTES).read_to_end(&mut text)
-        });
+        let read = self
+            .open(&self.folder, name)
+            .map(|file| File::from(file).take(MAX_NOTES_BYTES).read_to_end(&mut text));
         if read.is_err() {
             return Vec::new();
         }
@@ -170,7 +167,7 @@ impl Drop for SharedFolder {
 }
 
 /// Opens the folder for temporary files of a process, and returns its path there.
-fn temporary_folder(process: &Process) -> io::Result<(OwnedFd, PathBuf)> {
+fn temporary_folder(process: &RunningProcess) -> io::Result<(OwnedFd, PathBuf)> {
     const STICKY: u32 = 0o1000;
     let root = rustix::fs::open(process.root(), OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
     let mut refusal = io::Error::from(io::ErrorKind::NotFound);

@@ -19,7 +19,7 @@ use analysis::words::counted;
 use debugger::PythonText;
 use failure::Failure;
 use folder::SharedFolder;
-use process::Process;
+use process::RunningProcess;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -42,17 +42,17 @@ const PROBLEMS: &str = "problems";
 
 /// What the process loads: the globals of `attach_load.py`.
 #[derive(Serialize)]
-struct Parts<'a> {
+struct LoadedParts<'a> {
     load: &'a str,
     files: BTreeMap<&'a str, &'a str>,
     folder: Box<RawValue>,
-    settings: Settings,
+    settings: VisitSettings,
     attachment: Attachment,
 }
 
 /// Fields of `settings.py`.
 #[derive(Serialize)]
-struct Settings {
+struct VisitSettings {
     output: Box<RawValue>,
     notes: Box<RawValue>,
     problems: Box<RawValue>,
@@ -70,15 +70,14 @@ struct Attachment {
 }
 
 pub(crate) fn attach(request: &AttachRequest<'_>) -> anyhow::Result<AttachedRecording> {
-    let process = Process::open(request.pid)?;
+    let process = RunningProcess::open(request.pid)?;
     if let Some(recording) = recorded::dump(&process, request)? {
         return Ok(recording);
     }
     waiting::note_stop_signals()?;
     let scratch = Scratch::new()?;
     let claimed = output::claim(request.output)?;
-    let claimed =
-        claimed.unwrap_or_else(|| ClaimedFolder { folder: scratch.at("recording"), is_new: true });
+    let claimed = claimed.unwrap_or_else(|| ClaimedFolder { folder: scratch.at("recording"), is_new: true });
     let visited = visit(&process, request, &scratch, &claimed);
     if visited.is_err() && claimed.is_new {
         // Succeeds only for an empty folder.
@@ -88,18 +87,17 @@ pub(crate) fn attach(request: &AttachRequest<'_>) -> anyhow::Result<AttachedReco
 }
 
 fn visit(
-    process: &Process,
+    process: &RunningProcess,
     request: &AttachRequest<'_>,
     scratch: &Scratch,
     claimed: &ClaimedFolder,
 ) -> anyhow::Result<AttachedRecording> {
-    let shared = SharedFolder::new(process, scratch).map_err(|error| {
-        process.refuse(format!("no private folder can be made for it: {error}"), None)
-    })?;
+    let shared = SharedFolder::new(process, scratch)
+        .map_err(|error| process.refuse(format!("no private folder can be made for it: {error}"), None))?;
     let text = write_parts(&shared, request)?;
     shared.hand_over()?;
     debugger::run_soon(process, &text, scratch)?;
-    let visit = Visit { process, request, shared: &shared };
+    let visit = AttachVisit { process, request, shared: &shared };
     let pause = visit.wait()?;
     let shown = output::shown(&claimed.folder);
     shared.collect(&claimed.folder).map_err(|error| unwritable(&shown, &error))?;
@@ -120,11 +118,11 @@ fn write_parts(shared: &SharedFolder, request: &AttachRequest<'_>) -> anyhow::Re
     };
     let file = |wanted: &str| PYTHON_FILES.iter().find(|(name, _)| *name == wanted).map_or("", |file| file.1);
     let path = |name: &str| path_for_python(&shared.at(name));
-    let parts = Parts {
+    let parts = LoadedParts {
         load: file("bootstrap/attach_load.py"),
         files: PYTHON_FILES.iter().copied().filter(|(name, _)| is_needed(name)).collect(),
         folder: path_for_python(&shared.inside)?,
-        settings: Settings {
+        settings: VisitSettings {
             output: path_for_python(&shared.output())?,
             notes: path(NOTES)?,
             problems: path(PROBLEMS)?,
@@ -154,16 +152,16 @@ fn write_parts(shared: &SharedFolder, request: &AttachRequest<'_>) -> anyhow::Re
 }
 
 /// What the recorder has noted: the last text of each kind.
-type Notes = BTreeMap<String, String>;
+type VisitNotes = BTreeMap<String, String>;
 
 /// A process that has been asked to load the recorder.
-struct Visit<'a> {
-    process: &'a Process,
+struct AttachVisit<'a> {
+    process: &'a RunningProcess,
     request: &'a AttachRequest<'a>,
     shared: &'a SharedFolder,
 }
 
-impl Visit<'_> {
+impl AttachVisit<'_> {
     /// Waits until the recorder has left the process; returns how long the program stood still for the dump.
     fn wait(&self) -> anyhow::Result<Option<Duration>> {
         let waited = self.wait_for_end();
@@ -175,7 +173,7 @@ impl Visit<'_> {
 
     fn wait_for_end(&self) -> anyhow::Result<Option<Duration>> {
         let began = Instant::now();
-        let mut progress = Progress { stage: Stage::Waiting, at: began, is_told: false };
+        let mut progress = VisitProgress { stage: VisitStage::Waiting, at: began, is_told: false };
         loop {
             waiting::check_not_stopped()?;
             let is_running = self.process.is_running();
@@ -198,7 +196,7 @@ impl Visit<'_> {
     }
 
     /// Returns how the visit ended.
-    fn outcome(&self, notes: &Notes) -> anyhow::Result<Option<Duration>> {
+    fn outcome(&self, notes: &VisitNotes) -> anyhow::Result<Option<Duration>> {
         let what = format!("process {} was not recorded", self.process.pid);
         if let Some(why) = notes.get("stopped") {
             return Err(Failure::new(what, Some(why.clone()), None).into());
@@ -210,10 +208,11 @@ impl Visit<'_> {
         Ok(seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()))
     }
 
-    /// Notes of the recorder: the last of each kind.
-    fn notes(&self) -> Notes {
+    /// VisitNotes of the recorder: the last of each kind.
+    fn notes(&self) -> VisitNotes {
         let lines = self.shared.lines(NOTES);
-        let split = |line: &String| line.split_once('\t').map(|(kind, text)| (kind.to_owned(), text.to_owned()));
+        let split =
+            |line: &String| line.split_once('\t').map(|(kind, text)| (kind.to_owned(), text.to_owned()));
         lines.iter().filter_map(split).collect()
     }
 
@@ -230,7 +229,7 @@ impl Visit<'_> {
 
 /// What the process does for us.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum VisitStage {
     /// Its main thread has not come to us.
     Waiting,
     Recording,
@@ -238,33 +237,33 @@ enum Stage {
 }
 
 /// Messages about what takes longer than a second.
-struct Progress {
-    stage: Stage,
+struct VisitProgress {
+    stage: VisitStage,
     at: Instant,
     is_told: bool,
 }
 
-impl Progress {
-    fn tell(&mut self, notes: &Notes, pid: u32, request: &AttachRequest<'_>) {
-        let stages = [("writing", Stage::Writing), ("recording", Stage::Recording)];
+impl VisitProgress {
+    fn tell(&mut self, notes: &VisitNotes, pid: u32, request: &AttachRequest<'_>) {
+        let stages = [("writing", VisitStage::Writing), ("recording", VisitStage::Recording)];
         let stage = stages.into_iter().find(|(note, _)| notes.contains_key(*note));
-        let stage = stage.map_or(Stage::Waiting, |(_, stage)| stage);
+        let stage = stage.map_or(VisitStage::Waiting, |(_, stage)| stage);
         if stage != self.stage {
-            *self = Progress { stage, at: Instant::now(), is_told: false };
+            *self = VisitProgress { stage, at: Instant::now(), is_told: false };
         }
         let seconds = |duration: Duration| duration.as_secs_f64();
         let text = match (stage, self.is_told) {
-            (Stage::Waiting, false) if self.at.elapsed() > NOTICE_DELAY => {
+            (VisitStage::Waiting, false) if self.at.elapsed() > NOTICE_DELAY => {
                 format!("waiting for the main thread of process {pid}, up to {} s", seconds(request.timeout))
             }
-            (Stage::Writing, false) if self.at.elapsed() > NOTICE_DELAY => {
+            (VisitStage::Writing, false) if self.at.elapsed() > NOTICE_DELAY => {
                 format!("process {pid} is writing the recording")
             }
-            (Stage::Recording, false) => {
+            (VisitStage::Recording, false) => {
                 let duration = request.duration.unwrap_or_default();
                 format!("recording process {pid} for {} s", seconds(duration))
             }
-            (Stage::Recording, true) if self.at.elapsed() > PROGRESS_INTERVAL => {
+            (VisitStage::Recording, true) if self.at.elapsed() > PROGRESS_INTERVAL => {
                 let steps = notes.get("steps").and_then(|steps| steps.parse().ok()).unwrap_or(0);
                 format!("{} so far", counted(steps, "step"))
             }

@@ -14,7 +14,7 @@ const MAX_PROC_BYTES: u64 = 64 << 20;
 const PYTHON_RELEASES: std::ops::RangeInclusive<u32> = 10..=14;
 
 /// A process that can be attached to.
-pub(super) struct Process {
+pub(super) struct RunningProcess {
     pub(super) pid: u32,
     /// When it was started, in ticks since the machine was: with the process ID, that names a process for
     /// good.
@@ -33,9 +33,9 @@ pub(super) struct Mapping {
     pub(super) path: String,
 }
 
-impl Process {
+impl RunningProcess {
     /// Looks at a process. Fails with the reason if it cannot or must not be attached to.
-    pub(super) fn open(pid: u32) -> Result<Process, Failure> {
+    pub(super) fn open(pid: u32) -> Result<RunningProcess, Failure> {
         let refuse = |cause: &str, hint: Option<&str>| Failure::new(what(pid), Some(cause.to_owned()), hint);
         let Ok(status) = read(pid, "status") else {
             return Err(refuse("there is no process with this ID", Some("`ps -ef` lists all processes")));
@@ -80,7 +80,7 @@ impl Process {
         let maps: Vec<Mapping> = maps.lines().filter_map(Mapping::parse).collect();
         let python = python(&maps).map_err(|(cause, hint)| refuse(&cause, Some(hint)))?;
         let started = started(pid).map_err(|error| refuse(&error.to_string(), None))?;
-        Ok(Process { pid, started, user, group, python, maps })
+        Ok(RunningProcess { pid, started, user, group, python, maps })
     }
 
     /// Returns whether it is still there.
@@ -121,7 +121,7 @@ impl Process {
     /// bytes are those in memory.
     pub(super) fn open_mapped(&self, mapping: &Mapping) -> Result<File, Failure> {
         const HEADER_BYTES: usize = 1024;
-        let path = format!("{}{}", self.root().display(), mapping.path);
+        let path = format!("/proc/{}/root{}", self.pid, mapping.path);
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let found = rustix::fs::open(path, flags, Mode::empty()).map(File::from).ok();
         let is_loaded = |file: &File| {
@@ -131,7 +131,8 @@ impl Process {
                 && self.memory(mapping.start, HEADER_BYTES).is_ok_and(|memory| memory == header)
         };
         found.filter(is_loaded).ok_or_else(|| {
-            let cause = format!("`{}` is not the file that it has loaded: it was updated since", mapping.path);
+            let cause =
+                format!("`{}` is not the file that it has loaded: it was updated since", mapping.path);
             self.refuse(cause, Some("restart it, and attach then"))
         })
     }
@@ -231,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_process_that_is_not_there_or_has_no_torch_is_refused() {
-        let message = |pid: u32| Process::open(pid).err().expect("refused").message();
+        let message = |pid: u32| RunningProcess::open(pid).err().expect("refused").message();
         assert!(message(u32::MAX).contains("no process"));
         assert!(message(std::process::id()).contains("not a Python process"));
         let mut child = std::process::Command::new("true").spawn().expect("started");

@@ -1,8 +1,9 @@
 //! Processes that have a recorder already: it is asked to write what it has, over its live socket.
 
-use super::process::Process;
+use super::process::RunningProcess;
 use crate::attach::{AttachRequest, AttachedRecording};
 use crate::{output, waiting};
+use analysis::words::shown_path;
 use live::{WatchSource, WatchedRecorder, Watcher};
 use std::path::PathBuf;
 use std::thread;
@@ -14,7 +15,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Has the recorder of a process write a recording; `None` if it has none that answers.
 pub(super) fn dump(
-    process: &Process,
+    process: &RunningProcess,
     request: &AttachRequest<'_>,
 ) -> anyhow::Result<Option<AttachedRecording>> {
     let watcher = Watcher::start(WatchSource::Process(process.pid), POLL_INTERVAL, false)?;
@@ -44,7 +45,7 @@ pub(super) fn dump(
     let folder = PathBuf::from(after.folder);
     let snapshot = folder.join(format!("{}.pickle", after.name.unwrap_or_default()));
     if !process.shares_files() {
-        let cause = format!("its recording is in its own `{}`", snapshot.display());
+        let cause = format!("its recording is in its own `{}`", shown_path(&snapshot));
         return Err(process.refuse(cause, Some("run `oomph report` inside the container")).into());
     }
     let folder = output::shown(&folder);

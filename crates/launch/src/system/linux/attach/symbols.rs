@@ -1,6 +1,6 @@
 //! Addresses of functions in a process, from the symbol tables of the files that it has loaded.
 
-use super::process::{Mapping, Process};
+use super::process::{Mapping, RunningProcess};
 use failure::Failure;
 use object::elf::{ET_EXEC, PT_LOAD};
 use object::read::ReadCache;
@@ -12,40 +12,39 @@ use std::fs::File;
 const CODE_BYTES: usize = 8;
 
 /// A function in a process.
-pub(super) struct Function {
+pub(super) struct ProcessFunction {
     pub(super) address: u64,
     /// Its first bytes, by which it can be recognized.
     pub(super) code: u64,
 }
 
 /// A file that a process has loaded.
-pub(super) struct LoadedFile<'a> {
-    process: &'a Process,
+pub(super) struct ProcessFile<'a> {
+    process: &'a RunningProcess,
     name: &'a str,
     file: ReadCache<File>,
     start: u64,
 }
 
-impl<'a> LoadedFile<'a> {
+impl<'a> ProcessFile<'a> {
     /// Opens the first file that is meant.
     pub(super) fn find(
-        process: &'a Process,
+        process: &'a RunningProcess,
         is_meant: impl Fn(&Mapping) -> bool,
-    ) -> Result<Option<LoadedFile<'a>>, Failure> {
+    ) -> Result<Option<ProcessFile<'a>>, Failure> {
         let mapping = process.maps.iter().find(|mapping| mapping.offset == 0 && is_meant(mapping));
         let Some(mapping) = mapping else { return Ok(None) };
         let file = ReadCache::new(process.open_mapped(mapping)?);
-        Ok(Some(LoadedFile { process, name: mapping.name(), file, start: mapping.start }))
+        Ok(Some(ProcessFile { process, name: mapping.name(), file, start: mapping.start }))
     }
 
     /// Returns its functions of these names, or nothing if it does not have all of them.
     pub(super) fn functions<const N: usize>(
         &self,
         names: [&str; N],
-    ) -> Result<Option<[Function; N]>, Failure> {
-        let unreadable = || {
-            self.process.refuse(format!("the symbols of its `{}` cannot be read", self.name), None)
-        };
+    ) -> Result<Option<[ProcessFunction; N]>, Failure> {
+        let unreadable =
+            || self.process.refuse(format!("the symbols of its `{}` cannot be read", self.name), None);
         let elf = ElfFile64::<object::Endianness, _>::parse(&self.file).map_err(|_| unreadable())?;
         let ours = if cfg!(target_arch = "aarch64") { Architecture::Aarch64 } else { Architecture::X86_64 };
         if elf.architecture() != ours {
@@ -67,7 +66,7 @@ impl<'a> LoadedFile<'a> {
             let Some(address) = address else { return Ok(None) };
             let code = self.process.memory(address, CODE_BYTES).map_err(|_| unreadable())?;
             let code = u64::from_le_bytes(code.try_into().map_err(|_| unreadable())?);
-            functions.push(Function { address, code });
+            functions.push(ProcessFunction { address, code });
         }
         Ok(functions.try_into().ok())
     }
