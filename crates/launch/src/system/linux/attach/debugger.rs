@@ -1,14 +1,13 @@
 //! gdb, which asks the interpreter of a process to run code soon.
 //!
-//! The process stands still for that, some 40 milliseconds. gdb makes two calls in it, neither of which
-//! can wait
-//! for anything that the stopped program holds:
+//! The process stands still for that, some 40 milliseconds. gdb makes two calls in it, neither of which can
+//! wait for anything that the stopped program holds:
 //!
-//! - `mmap`, which is one system call, for memory that nobody else uses, not even `malloc`;
-//! - `Py_AddPendingCall`, which Python allows at any moment, with or without its lock. It notes that the main
-//!   thread is to call `PyRun_SimpleString` on the text in that memory between two instructions, which is
-//! when
-//!   Python runs handlers of signals as well.
+//! - `mmap`, one system call, for memory that nobody else uses, not even `malloc`;
+//! - `Py_AddPendingCall`, which Python allows at any moment, with or without its lock.
+//!
+//! The second notes that the main thread is to call `PyRun_SimpleString` on the text in that memory between
+//! two instructions, which is when Python runs handlers of signals as well.
 //!
 //! Addresses are known before gdb stops the process. gdb reads no file of the program, so it takes no time
 //! for the symbols of PyTorch, and it does not matter whose the files are or where they are.
