@@ -181,8 +181,7 @@ fn leaving(message: &str) -> String {
 
 /// Condition that the main thread was stopped inside `futex(FUTEX_WAIT…)`: it waits for a lock. That call may
 /// return EINTR at any time, as it does after a signal, and Python then makes pending calls; otherwise the
-/// system
-/// would restart it.
+/// system would restart it.
 const IF_WAITING: &str = "if $orig_rax == 202 && ($rax == -512 || $rax == -516) \
     && (($rsi & 0x7f) == 0 || ($rsi & 0x7f) == 9)\n";
 
