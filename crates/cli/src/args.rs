@@ -6,6 +6,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::Path;
 
+mod attach;
 mod bundle;
 mod check;
 mod diff;
@@ -30,6 +31,7 @@ mod simulate;
 mod view;
 mod watch;
 
+pub(crate) use attach::AttachArgs;
 pub(crate) use bundle::BundleArgs;
 pub(crate) use check::{CheckArgs, CheckFormat, CheckOutput};
 pub use check::{growth, tolerance};
@@ -101,6 +103,8 @@ pub(crate) enum Command {
     Fit(FitArgs),
     /// Run a program under the recorder, then print its report
     Run(RunArgs),
+    /// Report on a running process that was started without oomph, and leave nothing behind in it
+    Attach(AttachArgs),
     /// Watch programs while they run: what they hold, whether it grows, and who else is on the GPU
     Watch(WatchArgs),
     /// Check a run's memory against a budget: a gate for CI, with or without a GPU

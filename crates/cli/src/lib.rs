@@ -62,6 +62,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, host: &Host) -> ExitCo
         Command::Fit(args) => commands::fit::run(args, host, &mut terminal),
         Command::Predict(args) => commands::predict::run(args, host, &mut terminal),
         Command::Run(args) => commands::run::run(args, host, &mut terminal),
+        Command::Attach(args) => commands::attach::run(args, &mut terminal),
         Command::Watch(args) => commands::watch::run(args, &mut terminal),
         Command::Check(args) => commands::check::run(args, host, &mut terminal),
         Command::Explain(args) => commands::explain::run(args, &mut terminal),

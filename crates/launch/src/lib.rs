@@ -18,6 +18,7 @@
 
 #![warn(missing_docs)]
 
+mod attach;
 mod calibration;
 mod confidence;
 mod gpu_models;
@@ -35,6 +36,7 @@ mod template;
 mod vary;
 mod waiting;
 
+pub use attach::{AttachRequest, AttachedRecording, attach};
 pub use confidence::PredictionConfidence;
 pub use gpu_models::{GPU_MODELS, GpuModel};
 pub use notes::Notes;

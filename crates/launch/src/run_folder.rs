@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Files of the Python part: path inside `python/oomph`, and text.
-const PYTHON_FILES: &[(&str, &str)] = &include!(concat!(env!("OUT_DIR"), "/python_files.rs"));
+pub(crate) const PYTHON_FILES: &[(&str, &str)] = &include!(concat!(env!("OUT_DIR"), "/python_files.rs"));
 /// The file that Python itself imports at startup, from PYTHONPATH and not from a package.
 const SITECUSTOMIZE: &str = "bootstrap/sitecustomize.py";
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -22,10 +23,27 @@ NO_WAITING: int = getattr(os, "O_NONBLOCK", 0)
 """Flag that keeps `os.open` from waiting for the other end of a FIFO."""
 
 
+_after_fork: list[Callable[[], object]] = []
+
+
 def after_fork(function: Callable[[], object]) -> None:
     """Calls `function` in every process that this one forks."""
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=function)
+    if not _after_fork and hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_forked)
+    _after_fork.append(function)
+
+
+def _forked() -> None:
+    for function in list(_after_fork):
+        function()
+
+
+def forget_forks() -> None:
+    """Calls nothing any more, and takes our function out of the interpreter's list, for which Python has no call."""
+    _after_fork.clear()
+    for functions in gc.get_referrers(_forked):
+        if type(functions) is list:
+            functions[:] = [function for function in functions if function is not _forked]
 
 
 def is_running(process: int) -> bool:

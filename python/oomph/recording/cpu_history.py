@@ -48,11 +48,14 @@ class CpuHistory:
             return
         self._storages = Storages(self.max_events)
         self._mode = CpuMode(self._see)
-        _install_hooks()
+        _install_hook()
         _running.append(self)
         self._find()
         self._mode.enter()
         begun()
+
+    def look(self) -> None:
+        self._find()
 
     def stop(self) -> None:
         """Ends the history; what is alive now stays in the snapshot."""
@@ -61,6 +64,7 @@ class CpuHistory:
             return
         mode.leave()
         _running.remove(self)
+        _remove_hook()
         with self._lock:
             self._storages.forget()
 
@@ -164,25 +168,22 @@ class CpuHistory:
 
 
 _running: list[CpuHistory] = []
-_hooked = False
 
 
-def _install_hooks() -> None:
-    """Once for the process, and for good: neither can be taken back in order when others do the same."""
-    global _hooked
-    if _hooked:
-        return
-    _hooked = True
+def _abandon() -> None:
+    for history in list(_running):
+        history.abandon()
 
-    def after_in_child() -> None:
-        for history in list(_running):
-            history.abandon()
 
-    after_fork(after_in_child)
+after_fork(_abandon)
 
+
+def _install_hook() -> None:
     # It is not an operator, so no dispatch mode sees it; FSDP frees its parameters with it.
     storage_class: Any = torch.UntypedStorage
     resize = storage_class.resize_
+    if type(resize) is LikeBuiltin:
+        return
 
     def resize_(self: torch.UntypedStorage, *args: Any, **kwargs: Any) -> Any:
         result = resize(self, *args, **kwargs)
@@ -191,3 +192,10 @@ def _install_hooks() -> None:
         return result
 
     storage_class.resize_ = LikeBuiltin(resize_, resize)
+
+
+def _remove_hook() -> None:
+    """Unless another history is on, or the program has put a function of its own there."""
+    storage_class: Any = torch.UntypedStorage
+    if not _running and type(vars(storage_class).get("resize_")) is LikeBuiltin:
+        del storage_class.resize_

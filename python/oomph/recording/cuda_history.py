@@ -80,6 +80,8 @@ class CudaHistory:
         self._with_pinned = {"record_pinned_host_memory": True} if has_pinned else {}
         self._asked: dict[str, Any] | None = None
         """The program's own recording, as it has asked for it."""
+        self._was_on = False
+        """Whether the program had a history of its own when ours began. It stays as it is: its settings are not known."""
         self._devices: list[int] = []
         self._calls = 0
         # Before torch 2.10 there is no snapshot without a copy of the whole history.
@@ -94,12 +96,16 @@ class CudaHistory:
         if self._pytorchs is None:
             return  # stopped before the program came to CUDA
         try:
+            self._was_on = _has_history()
             self._record(_WITH_STACKS)
             self.is_on = True
             begun()
         except Exception as error:
             keep(error)
             say(f"nothing is recorded: {words(error)}")
+
+    def look(self) -> None:
+        self.is_on = torch.cuda.is_initialized()
 
     def stop(self) -> None:
         if self._pytorchs is None:
@@ -108,7 +114,10 @@ class CudaHistory:
         if self.is_on:
             self.mark("")
             # A history that the program has asked for goes on as it has asked.
-            record(**self._asked) if self._asked is not None else record(enabled=None)
+            if self._asked is not None:
+                record(**self._asked)
+            elif not self._was_on:
+                record(enabled=None)
             self.is_on = False
         self.abandon()
 
@@ -212,6 +221,9 @@ class CudaHistory:
         if not self.is_on:
             return record(*args, **kwargs)
         enabled = args[0] if args else kwargs.get("enabled", "all")
+        if self._was_on:  # it replaces the one before it
+            self._was_on = False
+            self._record(_WITH_STACKS)
         if not enabled or enabled is True:  # `True` is an older form, whose history ours contains
             self._asked = None
             return None
@@ -232,21 +244,21 @@ class CudaHistory:
         return snapshot
 
     def record_stacks(self, *, wanted: bool) -> bool:
-        if self._pytorchs is not None and self.is_on and self._asked is None:
+        if self._pytorchs is not None and self.is_on and self._asked is None and not self._was_on:
             self._has_stacks = wanted
             self._record(_WITH_STACKS if wanted else None)
             return wanted
         return True
 
     def _record(self, context: str | None) -> None:
-        if self._pytorchs is not None:
+        if self._pytorchs is not None and not self._was_on:
             options = {"context": context, "stacks": "python", "max_entries": self.max_events}
             self._pytorchs.record(enabled="all", **options, **self._with_pinned)
 
     @contextmanager
     def _frees_with_stacks(self) -> Iterator[None]:
         """Records which line returns memory to the device: here no exception is on its way."""
-        changes = self.is_on and self._asked is None
+        changes = self.is_on and self._asked is None and not self._was_on
         if changes:
             self.has_own_frames = True
             self._try_to_record("all")
@@ -320,6 +332,11 @@ def _forget_annotations() -> None:
     autograd: Any = torch._C._autograd
     if not autograd._profiler_enabled():
         autograd._clear_callbacks()
+
+
+def _has_history() -> bool:
+    """Whether PyTorch records a history. Known since torch 2.1."""
+    return bool(getattr(torch._C, "_cuda_isHistoryEnabled", bool)())
 
 
 def _is_used(stats: dict[str, Any]) -> bool:

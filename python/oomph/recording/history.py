@@ -47,6 +47,9 @@ class History(Protocol):
     def start(self, begun: Callable[[], None], marked_by_program: Callable[[], None]) -> None:
         """`begun` is called when it has begun; `marked_by_program` if the program itself says where it is."""
 
+    def look(self) -> None:
+        """Sees what is alive now, for a snapshot without a history. Leaves nothing in place."""
+
     def stop(self) -> None: ...
 
     def abandon(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from collections.abc import Callable
 
 from ..interpreter.descriptors import identity
 
@@ -12,8 +13,14 @@ _STDOUT, _STDERR = 1, 2
 _MAX_CAUSES = 16
 _AT_START = identity(_STDERR)
 
+listener: Callable[[str], object] | None = None
+"""Gets the messages in place of standard error, if there is one."""
+
 
 def say(text: str) -> None:
+    if listener is not None:
+        listener(text)
+        return
     try:
         if sys.stderr is not None and not _is_data():
             print(f"oomph: {text}", file=sys.stderr, flush=True)

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing import parent_process
-from multiprocessing.util import Finalize, register_after_fork
+from multiprocessing.util import Finalize, _afterfork_registry, register_after_fork  # type: ignore[attr-defined]
 from typing import Any
 
 import torch
@@ -97,6 +97,8 @@ class Options:
     """Whether others may watch the run."""
     has_host_memory: bool = True
     """Whether to record the memory of the process and its workers on the host."""
+    is_guest: bool = False
+    """Whether nothing may stay in the process afterwards: no signal handlers, no observer of failed allocations."""
 
 
 class _Request:
@@ -179,6 +181,8 @@ class Recorder:
         self._began = time.monotonic()
         self._began_us = time.time_ns() // 1000
         self._in_dumps = 0.0
+        self.last_dump_seconds = 0.0
+        """How long the last dump took, during which the program paused."""
         self._lock = threading.RLock()
         self._requests: deque[_Request] = deque()
         """Dumps that other threads wait for."""
@@ -242,6 +246,12 @@ class Recorder:
         """Writes the recording and leaves the program as if nothing had been."""
         try:
             self._write("exit", ended)
+        finally:
+            self.leave()
+
+    def leave(self) -> None:
+        """Leaves the program as if nothing had been, without writing."""
+        try:
             self._leave()
             self.history.stop()
             # With nothing to write any more, this only ends the wait of those who have asked.
@@ -279,12 +289,12 @@ class Recorder:
         """Writes what there is so far; whether that was done."""
         return self._write(reason, "running")
 
-    def request_dump(self, reason: str) -> bool:
+    def request_dump(self, reason: str, otherwise: Callable[[], bool] | None = None) -> bool:
         """Has the program's own thread write what there is so far, at the next end of a step or call of a module. Returns whether
         it was written.
 
         From another thread, PyTorch crashes now and then: the program frees tensors in C++ while we look at them. A program that
-        comes to no such point is waiting, perhaps forever; then this thread writes.
+        comes to no such point is waiting, perhaps forever; then this thread writes, or `otherwise` does.
         """
         request = _Request(reason)
         self._requests.append(request)
@@ -293,7 +303,7 @@ class Recorder:
         if not request.is_taken.wait(_REQUEST_TIMEOUT_SECONDS):
             with contextlib.suppress(ValueError):  # taken just now
                 self._requests.remove(request)
-                return self.dump(reason)
+                return self.dump(reason) if otherwise is None else otherwise()
         request.is_done.wait()
         return request.is_written
 
@@ -340,15 +350,17 @@ class Recorder:
             self.module_tracker.install()
             self._undo.append(self.module_tracker.remove)
         if self.history.kind == "cuda":
-            _watch_failures()
+            if not self.options.is_guest:
+                _watch_failures()
             self._part(lambda: self.ledger.sample("start", 0))
         self._part(self.phases.begin)
         self._undo.append(self.phases.remove)
         # Not before: its threads would be seen by a program that forks first (Python warns about that).
         if self.host_memory is not None:
             self.host_memory.begin()
-        self._signals.install()
-        self._undo.append(self._signals.remove)
+        if not self.options.is_guest:
+            self._signals.install()
+            self._undo.append(self._signals.remove)
         if self.options.is_live:
             self._live.open()
             self._undo.append(self._live.close)
@@ -441,7 +453,7 @@ class Recorder:
                 reason, leaks = parse_request(asked, self.files.folder)
                 is_written = self._write(reason, "running")
             self._answer_requests()
-            if self.options.has_heap and self._growth.is_worth_a_look(rows):
+            if self.options.has_heap and not self.options.is_guest and self._growth.is_worth_a_look(rows):
                 self._part(self._write_growing)
             self._raise_alarm(rows)
             found, self._unreported = self._unreported, []
@@ -591,8 +603,9 @@ class Recorder:
             self._complain(error)
             return False
         finally:
+            self.last_dump_seconds = time.monotonic() - began
             if reason == "oom":
-                self._in_dumps += time.monotonic() - began
+                self._in_dumps += self.last_dump_seconds
             self._lock.release()
 
     def _write_snapshot(self, reason: str, seconds: float | None) -> None:
@@ -717,6 +730,13 @@ def _after_multiprocessing(*_: object) -> None:
     """A process of multiprocessing has forgotten what is to be done at its end."""
     for recorder in _installed:
         recorder._write_at_exit()
+
+
+def forget_forks() -> None:
+    """Takes back what `register_after_fork` has done, for which there is no call."""
+    ours = [key for key in list(_afterfork_registry) if key[-1] is _after_multiprocessing]
+    for key in ours:
+        _afterfork_registry.pop(key, None)
 
 
 after_fork(_after_fork)

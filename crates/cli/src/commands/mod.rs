@@ -2,6 +2,7 @@
 //! `documents`.
 
 mod annotation;
+pub(crate) mod attach;
 pub(crate) mod bundle;
 pub(crate) mod check;
 pub(crate) mod diff;

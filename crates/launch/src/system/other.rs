@@ -1,5 +1,6 @@
 //! Systems on which programs cannot be run: [`check`] fails before anything else here is called.
 
+use crate::attach::{AttachRequest, AttachedRecording};
 use failure::Failure;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -87,4 +88,12 @@ pub(crate) fn pass_signals_on(
     _stop: impl Fn(i32) -> Option<i32> + Send + 'static,
 ) -> io::Result<()> {
     Ok(())
+}
+
+pub(crate) fn note_stop_signals(_stop: impl Fn(i32) -> Option<i32> + Send + 'static) -> io::Result<()> {
+    Ok(())
+}
+
+pub(crate) fn attach(_request: &AttachRequest<'_>) -> anyhow::Result<AttachedRecording> {
+    Err(check().err().unwrap_or_else(|| Failure::new("not supported on this system", None, None)).into())
 }

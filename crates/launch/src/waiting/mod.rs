@@ -38,6 +38,12 @@ pub fn stop_signal() -> Option<i32> {
     Some(STOPPED_BY.load(Ordering::SeqCst)).filter(|&signal| signal != NONE)
 }
 
+/// Notes from now on which signal asks this process to stop. A second one ends it at once.
+pub(crate) fn note_stop_signals() -> io::Result<()> {
+    static LISTENING: OnceLock<()> = OnceLock::new();
+    if LISTENING.set(()).is_err() { Ok(()) } else { system::note_stop_signals(stop) }
+}
+
 /// Fails if a signal has asked this process to stop.
 pub fn check_not_stopped() -> Result<(), Stopped> {
     stop_signal().map_or(Ok(()), |signal| Err(Stopped(signal)))

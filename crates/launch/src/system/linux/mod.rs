@@ -1,15 +1,17 @@
 //! Linux.
 
+mod attach;
 mod group_witness;
 
 use analysis::words::shown_path;
+pub(crate) use attach::attach;
 use failure::Failure;
 use group_witness::GroupWitness;
 use rustix::fs::{FileType, Mode};
 use rustix::process::{Pid, Signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
-use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
+use signal_hook::iterator::{Signals, SignalsInfo};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File, Metadata, OpenOptions, Permissions};
@@ -119,6 +121,20 @@ pub(crate) fn pass_signals_on(
                 if let (Some(signal), Some(pid)) = (Signal::from_named_raw(signal), pid) {
                     let _ = rustix::process::kill_process(pid, signal);
                 }
+            }
+        }
+    });
+    Ok(())
+}
+
+/// Calls `stop` with each signal that asks this process to stop. It returns the first one that did, if that
+/// was an earlier one: then this process ends at once.
+pub(crate) fn note_stop_signals(stop: impl Fn(i32) -> Option<i32> + Send + 'static) -> io::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    std::thread::spawn(move || {
+        for signal in signals.forever() {
+            if stop(signal).is_some() {
+                std::process::exit(128 + signal);
             }
         }
     });

@@ -1,0 +1,282 @@
+//! Puts the recorder into a running process, and takes it out again.
+//!
+//! What runs there is in `python/oomph/bootstrap/attach*.py`. The two sides share a private folder: this one
+//! writes the recorder's files and holds a lock, the other writes notes and the recording. If this process
+//! ends, even by `kill -9`, the lock is free, and the other side leaves within a second.
+
+mod debugger;
+mod folder;
+mod process;
+mod recorded;
+mod symbols;
+
+use crate::attach::{AttachRequest, AttachedRecording};
+use crate::output::{self, ClaimedFolder};
+use crate::run_folder::PYTHON_FILES;
+use crate::scratch::{Scratch, unwritable};
+use crate::{path_for_python, waiting};
+use analysis::words::counted;
+use debugger::PythonText;
+use failure::Failure;
+use folder::SharedFolder;
+use process::RunningProcess;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Time after which the user is told what is being waited for.
+const NOTICE_DELAY: Duration = Duration::from_secs(1);
+/// Time between two messages about a recording.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
+/// How long the recorder may take to leave when it is asked to.
+const LEAVING_TIMEOUT: Duration = Duration::from_secs(10);
+/// Packages that an attached recorder needs, and the files of `bootstrap` among them.
+const PACKAGES: [&str; 3] = ["heap/", "interpreter/", "recording/"];
+const BOOTSTRAP_FILES: [&str; 3] = ["bootstrap/__init__.py", "bootstrap/attach.py", "bootstrap/settings.py"];
+const PARTS: &str = "parts";
+const NOTES: &str = "notes";
+const PROBLEMS: &str = "problems";
+
+/// What the process loads: the globals of `attach_load.py`.
+#[derive(Serialize)]
+struct LoadedParts<'a> {
+    load: &'a str,
+    files: BTreeMap<&'a str, &'a str>,
+    folder: Box<RawValue>,
+    settings: VisitSettings,
+    attachment: Attachment,
+}
+
+/// Fields of `settings.py`.
+#[derive(Serialize)]
+struct VisitSettings {
+    output: Box<RawValue>,
+    notes: Box<RawValue>,
+    problems: Box<RawValue>,
+}
+
+/// Fields of `Attachment` in `attach.py`.
+#[derive(Serialize)]
+struct Attachment {
+    folder: Box<RawValue>,
+    lock: Box<RawValue>,
+    seconds: Option<f64>,
+    steps: Option<u32>,
+    timeout: f64,
+    has_holders: bool,
+}
+
+pub(crate) fn attach(request: &AttachRequest<'_>) -> anyhow::Result<AttachedRecording> {
+    let process = RunningProcess::open(request.pid)?;
+    if let Some(recording) = recorded::dump(&process, request)? {
+        return Ok(recording);
+    }
+    waiting::note_stop_signals()?;
+    let scratch = Scratch::new()?;
+    let claimed = output::claim(request.output)?;
+    let claimed = claimed.unwrap_or_else(|| ClaimedFolder { folder: scratch.at("recording"), is_new: true });
+    let visited = visit(&process, request, &scratch, &claimed);
+    if visited.is_err() && claimed.is_new {
+        // Succeeds only for an empty folder.
+        let _ = std::fs::remove_dir(&claimed.folder);
+    }
+    visited
+}
+
+fn visit(
+    process: &RunningProcess,
+    request: &AttachRequest<'_>,
+    scratch: &Scratch,
+    claimed: &ClaimedFolder,
+) -> anyhow::Result<AttachedRecording> {
+    let shared = SharedFolder::new(process, scratch)
+        .map_err(|error| process.refuse(format!("no private folder can be made for it: {error}"), None))?;
+    let text = write_parts(&shared, request)?;
+    shared.hand_over()?;
+    debugger::run_soon(process, &text, scratch)?;
+    let visit = AttachVisit { process, request, shared: &shared };
+    let pause = visit.wait()?;
+    let shown = output::shown(&claimed.folder);
+    shared.collect(&claimed.folder).map_err(|error| unwritable(&shown, &error))?;
+    let snapshots = crate::ranks(&claimed.folder)?.into_iter().map(|rank| rank.snapshot).collect::<Vec<_>>();
+    let problems = shared.lines(PROBLEMS);
+    if snapshots.is_empty() {
+        let cause = problems.first().cloned().or_else(|| Some("it wrote nothing".to_owned()));
+        let what = format!("process {} was not recorded", process.pid);
+        return Err(Failure::new(what, cause, None).into());
+    }
+    Ok(AttachedRecording { snapshots, folder: shown, problems, pause })
+}
+
+/// Writes what the process loads, and returns what makes it do so.
+fn write_parts(shared: &SharedFolder, request: &AttachRequest<'_>) -> anyhow::Result<PythonText> {
+    let is_needed = |name: &str| {
+        PACKAGES.iter().any(|package| name.starts_with(package)) || BOOTSTRAP_FILES.contains(&name)
+    };
+    let file = |wanted: &str| PYTHON_FILES.iter().find(|(name, _)| *name == wanted).map_or("", |file| file.1);
+    let path = |name: &str| path_for_python(&shared.at(name));
+    let parts = LoadedParts {
+        load: file("bootstrap/attach_load.py"),
+        files: PYTHON_FILES.iter().copied().filter(|(name, _)| is_needed(name)).collect(),
+        folder: path_for_python(&shared.inside)?,
+        settings: VisitSettings {
+            output: path_for_python(&shared.output())?,
+            notes: path(NOTES)?,
+            problems: path(PROBLEMS)?,
+        },
+        attachment: Attachment {
+            folder: path_for_python(&shared.inside)?,
+            lock: path_for_python(&shared.lock_path())?,
+            seconds: request.duration.map(|duration| duration.as_secs_f64()),
+            steps: request.steps,
+            timeout: request.timeout.as_secs_f64(),
+            has_holders: request.has_holders,
+        },
+    };
+    // Nobody else can make a file that begins like this one.
+    let token = random()?;
+    let mut text = token.clone().into_bytes();
+    serde_json::to_writer(&mut text, &parts)?;
+    shared.write(PARTS, &text)?;
+    // JSON's strings are Python's as well. An expression: it gives no name to anything of the program's.
+    let start = serde_json::to_string(file("bootstrap/attach_start.py"))?;
+    let before_address = format!(
+        "__import__('builtins').exec({start}, {{'__name__': 'oomph_attach', 'PATH': {}, 'TOKEN': '{token}', \
+         'PAGE': (0x",
+        path(PARTS)?
+    );
+    Ok(PythonText { before_address })
+}
+
+/// What the recorder has noted: the last text of each kind.
+type VisitNotes = BTreeMap<String, String>;
+
+/// A process that has been asked to load the recorder.
+struct AttachVisit<'a> {
+    process: &'a RunningProcess,
+    request: &'a AttachRequest<'a>,
+    shared: &'a SharedFolder,
+}
+
+impl AttachVisit<'_> {
+    /// Waits until the recorder has left the process; returns how long the program stood still for the dump.
+    fn wait(&self) -> anyhow::Result<Option<Duration>> {
+        let waited = self.wait_for_end();
+        if waited.is_err() {
+            self.leave();
+        }
+        waited
+    }
+
+    fn wait_for_end(&self) -> anyhow::Result<Option<Duration>> {
+        let began = Instant::now();
+        let mut progress = VisitProgress { stage: VisitStage::Waiting, at: began, is_told: false };
+        loop {
+            waiting::check_not_stopped()?;
+            let is_running = self.process.is_running();
+            let notes = self.notes();
+            if notes.contains_key("ended") || !is_running {
+                return self.outcome(&notes);
+            }
+            if !notes.contains_key("loaded") && began.elapsed() > self.request.timeout {
+                let seconds = self.request.timeout.as_secs();
+                let cause = format!(
+                    "its main thread ran no Python code for {seconds} s: it is busy in C code, or waits"
+                );
+                let hint = "try again while it works (a server: while it serves a request), or with a longer \
+                            --timeout";
+                return Err(self.process.refuse(cause, Some(hint)).into());
+            }
+            progress.tell(&notes, self.process.pid, self.request);
+            thread::sleep(POLL_INTERVAL);
+        }
+    }
+
+    /// Returns how the visit ended.
+    fn outcome(&self, notes: &VisitNotes) -> anyhow::Result<Option<Duration>> {
+        let what = format!("process {} was not recorded", self.process.pid);
+        if let Some(why) = notes.get("stopped") {
+            return Err(Failure::new(what, Some(why.clone()), None).into());
+        }
+        if notes.is_empty() {
+            return Err(Failure::new(what, Some("it has ended".to_owned()), None).into());
+        }
+        let seconds = notes.get("written").and_then(|seconds| seconds.parse().ok());
+        Ok(seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()))
+    }
+
+    /// VisitNotes of the recorder: the last of each kind.
+    fn notes(&self) -> VisitNotes {
+        let lines = self.shared.lines(NOTES);
+        let split =
+            |line: &String| line.split_once('\t').map(|(kind, text)| (kind.to_owned(), text.to_owned()));
+        lines.iter().filter_map(split).collect()
+    }
+
+    /// Has the recorder leave, and waits until it has.
+    fn leave(&self) {
+        self.shared.unlock();
+        let began = Instant::now();
+        let is_there = || self.process.is_running() && self.notes().contains_key("loaded");
+        while is_there() && !self.notes().contains_key("ended") && began.elapsed() < LEAVING_TIMEOUT {
+            thread::sleep(POLL_INTERVAL);
+        }
+    }
+}
+
+/// What the process does for us.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum VisitStage {
+    /// Its main thread has not come to us.
+    Waiting,
+    Recording,
+    Writing,
+}
+
+/// Messages about what takes longer than a second.
+struct VisitProgress {
+    stage: VisitStage,
+    at: Instant,
+    is_told: bool,
+}
+
+impl VisitProgress {
+    fn tell(&mut self, notes: &VisitNotes, pid: u32, request: &AttachRequest<'_>) {
+        let stages = [("writing", VisitStage::Writing), ("recording", VisitStage::Recording)];
+        let stage = stages.into_iter().find(|(note, _)| notes.contains_key(*note));
+        let stage = stage.map_or(VisitStage::Waiting, |(_, stage)| stage);
+        if stage != self.stage {
+            *self = VisitProgress { stage, at: Instant::now(), is_told: false };
+        }
+        let seconds = |duration: Duration| duration.as_secs_f64();
+        let text = match (stage, self.is_told) {
+            (VisitStage::Waiting, false) if self.at.elapsed() > NOTICE_DELAY => {
+                format!("waiting for the main thread of process {pid}, up to {} s", seconds(request.timeout))
+            }
+            (VisitStage::Writing, false) if self.at.elapsed() > NOTICE_DELAY => {
+                format!("process {pid} is writing the recording")
+            }
+            (VisitStage::Recording, false) => {
+                let duration = request.duration.unwrap_or_default();
+                format!("recording process {pid} for {} s", seconds(duration))
+            }
+            (VisitStage::Recording, true) if self.at.elapsed() > PROGRESS_INTERVAL => {
+                let steps = notes.get("steps").and_then(|steps| steps.parse().ok()).unwrap_or(0);
+                format!("{} so far", counted(steps, "step"))
+            }
+            _ => return,
+        };
+        (request.progress.say)(&text);
+        (self.is_told, self.at) = (true, Instant::now());
+    }
+}
+
+/// Returns 32 hexadecimal digits that nobody can guess.
+fn random() -> anyhow::Result<String> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| anyhow::anyhow!("no random numbers: {error}"))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}

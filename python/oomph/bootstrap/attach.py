@@ -1,0 +1,289 @@
+"""What `oomph attach` does in a process: a recording from now on, or of this moment, after which nothing of ours is left.
+
+All of it runs in a thread of ours, except what looks at tensors or changes PyTorch: that is done by the main thread, between two
+instructions of the program, as Python would run a signal handler there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import functools
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.optim import optimizer
+
+from ..interpreter import system
+from ..interpreter.errors import keep
+from ..recording import messages, recorder
+from ..recording.cpu_history import CpuHistory
+from ..recording.cuda_history import CudaHistory
+from ..recording.history import MAX_EVENTS
+from ..recording.messages import words
+from ..recording.recorder import Options, Recorder
+from .settings import Settings
+
+_POLL_SECONDS = 0.2
+"""How often to look whether `oomph` is still there, and whether the time is over."""
+_RETRY_SECONDS = 0.02
+_MAX_SECONDS_TO_LEAVE = 5.0
+"""How long to wait for the main thread before PyTorch's functions are put back from this one."""
+
+
+@dataclass(frozen=True)
+class Attachment:
+    folder: str
+    """The private folder with the files of this attachment."""
+    lock: str
+    """File that `oomph` keeps locked while it is there."""
+    seconds: float | None
+    """How long to record; None writes what there is now."""
+    steps: int | None
+    """Number of steps after which to end earlier."""
+    timeout: float
+    """How long to wait for the main thread."""
+    has_holders: bool
+
+
+class Stopped(Exception):
+    """`oomph` has ended, or the main thread does not come."""
+
+
+def run(settings: dict[str, Any], attachment: dict[str, Any], let_go: Callable[[], None], unload: Callable[[], None]) -> None:
+    """Returns when nothing is left. `let_go` lets the main thread go on if it waits for us, and `unload` takes our modules out of
+    the interpreter."""
+    of = Settings(**settings)
+    asked = Attachment(**attachment)
+    messages.listener = of.report_problem
+    system.after_fork(lambda: _forget(unload))
+    try:
+        with _Oomph(asked.lock) as oomph:
+            of.note("loaded", "")
+            _Visit(of, asked, oomph, let_go).make()
+    except Stopped as stopped:
+        of.note("stopped", str(stopped))
+    except Exception as error:
+        of.note("stopped", words(error))
+    finally:
+        _forget(unload)
+        of.note("ended", "")
+        if not _is_held(asked.lock):
+            shutil.rmtree(asked.folder, ignore_errors=True)
+
+
+def _forget(unload: Callable[[], None]) -> None:
+    recorder.forget_forks()
+    system.forget_forks()
+    unload()
+
+
+class _Oomph:
+    """Whether the `oomph` that has come is still there: it holds a lock, which the system releases if it is killed."""
+
+    def __init__(self, path: str) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+    def __enter__(self) -> _Oomph:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+    def check(self) -> None:
+        if _is_free(self._descriptor):
+            raise Stopped("`oomph` has ended")
+
+
+def _is_free(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return True
+
+
+def _is_held(path: str) -> bool:
+    with contextlib.suppress(Stopped, OSError), _Oomph(path) as oomph:
+        oomph.check()
+        return True
+    return False
+
+
+class _Visit:
+    def __init__(self, settings: Settings, asked: Attachment, oomph: _Oomph, let_go: Callable[[], None]) -> None:
+        self._settings = settings
+        self._asked = asked
+        self._oomph = oomph
+        self._let_go = let_go
+        self._recorder: Recorder | None = None
+        self._modes = 0
+
+    def make(self) -> None:
+        if recorder.active is not None or self._has_own_recorder():
+            raise Stopped("the program records itself with `oomph.record()`")
+        try:
+            self._in_main_thread(self._begin, self._asked.timeout)
+            if self._recorder is not None and self._asked.seconds is not None:
+                self._record(self._recorder, self._asked.seconds)
+        finally:
+            of, self._recorder = self._recorder, None
+            if of is not None:
+                self._settings.note("written", f"{of.last_dump_seconds:.3f}")
+                self._leave(of)
+
+    def _has_own_recorder(self) -> bool:
+        found = sys.modules.get("oomph.recording.recorder")
+        return getattr(found, "active", None) is not None
+
+    def _begin(self) -> None:
+        has_gpu = torch.cuda.is_initialized()
+        most = self._settings.max_events or MAX_EVENTS
+        history = CudaHistory(most) if has_gpu else CpuHistory(most)
+        options = Options(
+            self._settings.output,
+            is_fresh=True,
+            has_heap=self._asked.has_holders,
+            is_live=False,
+            has_host_memory=False,
+            is_guest=True,
+        )
+        of = self._recorder = Recorder(options, history, problem=self._settings.report_problem)
+        if self._asked.seconds is not None:
+            of.install()
+            self._modes = 0 if has_gpu else 1  # the history of CPU memory is a mode, too
+            return
+        history.look()
+        if not self._dump(of):
+            raise Stopped("no memory of tensors is known in this process")
+
+    def _dump(self, of: Recorder) -> bool:
+        self._settings.note("writing", "")
+        return of.dump("asked")
+
+    def _record(self, of: Recorder, seconds: float) -> None:
+        self._settings.note("recording", of.history.kind)
+        end = time.monotonic() + seconds
+        count = -1
+        while (left := end - time.monotonic()) > 0 and (self._asked.steps is None or of.count < self._asked.steps):
+            if of.count != count:
+                count = of.count
+                self._settings.note("steps", str(count))
+            time.sleep(min(_POLL_SECONDS, left))
+            self._oomph.check()
+        self._settings.note("steps", str(of.count))
+        # The thread that takes steps is the one whose tensors these are: it comes first.
+        dump = functools.partial(self._dump, of)
+        if not of.request_dump("asked", lambda: bool(self._in_main_thread(dump, self._asked.timeout))):
+            raise Stopped("no memory of tensors is known in this process")
+
+    def _leave(self, of: Recorder) -> None:
+        try:
+            self._in_main_thread(of.leave, _MAX_SECONDS_TO_LEAVE, needs_oomph=False)
+        except Stopped:
+            # The mode of a history of CPU memory stays where it is then, and does nothing.
+            while _is_in_optimizer():
+                time.sleep(_RETRY_SECONDS)
+            of.leave()
+
+    def _in_main_thread(self, function: Callable[[], object], seconds: float, *, needs_oomph: bool = True) -> object:
+        call = _PendingCall(function, modes=self._modes)
+        end = time.monotonic() + seconds
+        call.ask()
+        self._let_go()
+        while not call.is_done.wait(_RETRY_SECONDS if call.is_refused else _POLL_SECONDS):
+            if call.is_refused:
+                call.ask()
+            try:
+                if needs_oomph:
+                    self._oomph.check()
+                if time.monotonic() > end:
+                    raise Stopped("the main thread is busy")
+            except Stopped:
+                if call.take_back():
+                    raise
+                call.is_done.wait()
+        if call.error is not None:
+            raise call.error
+        return call.result
+
+
+class _PendingCall:
+    """A call that the interpreter makes in the main thread, as soon as that comes between two instructions.
+
+    What the interpreter calls is `PyObject_IsTrue`. So no code of ours can be freed while it runs, and an exception that a signal
+    handler of the program raises meanwhile goes on to the program.
+    """
+
+    def __init__(self, function: Callable[[], object], *, modes: int) -> None:
+        self._modes = modes
+        """How many modes of PyTorch the main thread has where it is in none of the program's."""
+        self.is_done = threading.Event()
+        self.is_refused = False
+        """Whether the main thread was where nothing may be done, and is to be asked again."""
+        self.error: Exception | None = None
+        self.result: object = None
+        self._waiting = [function]
+
+    def ask(self) -> None:
+        self.is_refused = False
+        # The interpreter may come to it long after everybody else has forgotten it.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
+        while ctypes.pythonapi.Py_AddPendingCall(ctypes.pythonapi.PyObject_IsTrue, ctypes.py_object(self)) != 0:
+            time.sleep(_RETRY_SECONDS)  # too many others wait
+
+    def take_back(self) -> bool:
+        """Whether it will not be made any more."""
+        with contextlib.suppress(IndexError):
+            self._waiting.pop()
+            return True
+        return False
+
+    def __bool__(self) -> bool:
+        ctypes.pythonapi.Py_DecRef(ctypes.py_object(self))
+        if self._waiting and not _is_safe_point(self._modes):
+            self.is_refused = True
+            return False
+        try:
+            function = self._waiting.pop()
+        except IndexError:
+            return False
+        try:
+            self.result = function()
+        except Exception as error:
+            self.error = error
+            keep(error)
+        except BaseException:
+            self.error = Stopped("the program was interrupted")
+            raise
+        finally:
+            self.is_done.set()
+        return False
+
+
+def _is_safe_point(modes: int) -> bool:
+    """Whether the main thread is not in the middle of what must not be disturbed: the capture of a CUDA graph, a mode of PyTorch
+    (a compiler that traces the program, for example), or a step of an optimizer."""
+    is_capturing = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+    return not is_capturing and torch._C._len_torch_dispatch_stack() == modes and not _is_in_optimizer()
+
+
+def _is_in_optimizer() -> bool:
+    """Whether a thread is in the `step()` of an optimizer: it goes through the hooks there, and fails if some come or go."""
+    for innermost in sys._current_frames().values():
+        frame: FrameType | None = innermost
+        while frame is not None:
+            if frame.f_code.co_name == "wrapper" and frame.f_code.co_filename == optimizer.__file__:
+                return True
+            frame = frame.f_back
+    return False

@@ -1,0 +1,405 @@
+"""`oomph attach`: processes that were started without oomph, on the emulated GPU and on the CPU, and what is left in them."""
+
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections import Counter
+
+import pytest
+
+from conftest import FORKING_PYTHON, OOMPH, Recorded
+from forking import EMULATED
+
+pytestmark = pytest.mark.skipif(shutil.which("gdb") is None, reason="gdb is not installed (`make debugger`)")
+
+GPU = (
+    "name=NVIDIA H200;devices=1;memory=150109880320;others=0;context=552599552;cublas=71303168;cudnn=102760448;major=9;minor=0;"
+    "multiprocessors=132;threads_per_multiprocessor=2048;blocks_per_multiprocessor=32;shared_per_multiprocessor=233472;"
+    "shared_per_block_optin=232448;l2=62914560;clock_khz=1980000;memory_clock_khz=3201000;bus_bits=6144"
+)
+"""As `oomph run --emulate h200` describes it to the emulator."""
+
+BEGIN = """
+    import gc, json, os, pathlib, signal, sys, threading, time
+    import torch
+
+    def state():
+        import ctypes, linecache, multiprocessing.util, torch.optim.optimizer as optimizers
+        gc.collect()
+        actions = [line for line in pathlib.Path("/proc/self/status").read_text().splitlines() if line.startswith(("SigBlk", "SigIgn", "SigCgt"))]
+        return {
+            "modules": sorted(sys.modules), "meta_path": len(sys.meta_path), "path": list(sys.path),
+            "threads": len(os.listdir("/proc/self/task")), "frames": len(sys._current_frames()),
+            "descriptors": sorted(os.listdir("/proc/self/fd")), "signals": actions, "environ": dict(os.environ),
+            "collector": [gc.isenabled(), gc.get_threshold(), len(gc.callbacks)], "switch": sys.getswitchinterval(),
+            "forks": len(multiprocessing.util._afterfork_registry), "finalizers": len(multiprocessing.util._finalizer_registry),
+            "call": torch.nn.Module.__call__.__code__.co_filename, "caches": sorted(linecache.cache),
+            "optimizer hooks": [len(optimizers._global_optimizer_pre_hooks), len(optimizers._global_optimizer_post_hooks)],
+            "record": torch.cuda.memory._record_memory_history.__module__, "empty": type(torch._C._cuda_emptyCache).__name__,
+            "resize": "resize_" in vars(torch.UntypedStorage), "modes": torch._C._len_torch_dispatch_stack(),
+            "history": torch.cuda.is_initialized() and torch._C._cuda_isHistoryEnabled(),
+            "functions": sorted({f.__module__ for f in gc.get_objects() if type(f).__name__ == "function"
+                                 and str(f.__module__).startswith("oomph")}),
+            "mapped": sorted({line.split(None, 5)[5].strip() for line in open("/proc/self/maps") if "/" in line}),
+        }
+
+    def wait_for(name):
+        while not os.path.exists(name):
+            time.sleep(0.01)
+
+    def say(word, value):
+        print(word, json.dumps(value), flush=True)
+
+    threading.Thread(target=int).start()  # with the first thread, the C library sets up a signal of its own
+    say("pid", os.getpid())
+"""
+
+TRAIN = (
+    BEGIN
+    + """
+    DEVICE = sys.argv[1]
+    net = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 8)).to(DEVICE)
+    optimizer = torch.optim.AdamW(net.parameters())
+    kept, times, allocated = [], [], []
+
+    def step():
+        batch = torch.ones(32, 64, device=DEVICE)
+        net(batch).sum().backward()
+        kept.append(torch.ones(100_000, device=DEVICE))  # retained
+        optimizer.step()
+        if DEVICE == "cuda":
+            allocated.append(torch.cuda.memory_allocated())
+        optimizer.zero_grad()
+        times.append(time.time())
+
+    for _ in range(3):
+        step()
+    before = state()
+    say("ready", 1)
+    while not os.path.exists("stop") and len(times) < int(sys.argv[2]):
+        step()
+        time.sleep(0.01)
+    say("before", before)
+    say("after", state())
+    say("times", times)
+    say("allocated", allocated)
+"""
+)
+RETAINED_LINE = next(number for number, line in enumerate(TRAIN.splitlines(), 1) if line.endswith("# retained"))
+
+
+class Program:
+    """A program that runs, without oomph."""
+
+    def __init__(self, folder: pathlib.Path, text: str, *arguments: str, gpu: bool) -> None:
+        self.folder = folder
+        (folder / "program.py").write_text(textwrap.dedent(text))
+        environment = {**os.environ, **EMULATED, "OOMPH_EMULATOR": GPU} if gpu else dict(os.environ)
+        self.process = subprocess.Popen(
+            [FORKING_PYTHON.emulated if gpu else FORKING_PYTHON.cpu, "program.py", *arguments],
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.said: dict[str, object] = {}
+        self.pid = self.until("pid")
+
+    def until(self, word: str):
+        """What it says under this word."""
+        while word not in self.said:
+            line = self.process.stdout.readline()
+            assert line, self.process.stderr.read()
+            name, _, value = line.partition(" ")
+            self.said[name] = json.loads(value)
+        return self.said[word]
+
+    def start_attaching(self, *options: str, output: str = "recording") -> subprocess.Popen:
+        command = [OOMPH, "attach", str(self.pid), "-o", output, "--force", *options]
+        environment = {**os.environ, "NO_COLOR": "1"}
+        return subprocess.Popen(
+            command, cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def attach(self, *options: str, output: str = "recording", fails: bool = False) -> Recorded:
+        attaching = self.start_attaching(*options, output=output)
+        out, said = attaching.communicate(timeout=300)
+        assert (attaching.returncode != 0) == fails, out + said
+        return Recorded(subprocess.CompletedProcess(attaching.args, attaching.returncode, out, said), self.folder / output)
+
+    def stop(self) -> dict:
+        """Has it end, and returns what it has said."""
+        time.sleep(1)  # the recorder's thread has a few more instructions to run when `oomph` has ended
+        (self.folder / "stop").touch()
+        rest, errors = self.process.communicate(timeout=120)
+        assert self.process.returncode == 0, errors
+        assert errors == ""
+        for line in rest.splitlines():
+            name, _, value = line.partition(" ")
+            self.said[name] = json.loads(value)
+        return self.said
+
+
+@pytest.fixture
+def start(tmp_path):
+    programs = []
+
+    def start(text: str, *arguments: str, gpu: bool = False) -> Program:
+        programs.append(Program(tmp_path, text, *arguments, gpu=gpu))
+        return programs[-1]
+
+    yield start
+    for program in programs:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(program.pid, signal.SIGKILL)
+        program.process.kill()
+        program.process.communicate()
+
+
+MAY_STAY = {"modules": {"resource"}}
+"""A module of the standard library that the recorder imports."""
+
+
+def assert_nothing_is_left(before: dict, after: dict) -> None:
+    for name in before:
+        if isinstance(before[name], list) and name in MAY_STAY:
+            assert set(after[name]) - set(before[name]) <= MAY_STAY[name], name
+        elif name == "mapped":
+            assert not [path for path in set(after[name]) - set(before[name]) if "oomph" in path]
+        else:
+            assert after[name] == before[name], name
+
+
+def allocated_lines(recorded: Recorded, per_step: int) -> Counter:
+    """Sizes and lines of the program of the allocations in the last steps."""
+    found = Counter()
+    for event in recorded.allocations()[-per_step:]:
+        own = [frame["line"] for frame in event["frames"] if frame["filename"].endswith("program.py")]
+        found[event["size"], own[0] if own else None] += 1
+    return found
+
+
+@pytest.mark.nightly
+def test_bytes_and_lines_are_those_of_a_recorder_started_with_the_program(start, run):
+    recorded = run(TRAIN, "--detail", "full", name="program.py", arguments=("cuda", "30"))
+    program = start(TRAIN, "cuda", "100000", gpu=True)
+    program.until("ready")
+    attached = program.attach("--for", "60s", "--steps", "12", output="attached")
+    said = program.stop()
+    steps = attached.steps()
+    assert len(steps) >= 12
+    # The counters of each step are those that the program reads itself.
+    growth = [row["devices"][0]["allocated"] for row in steps]
+    assert set(growth) <= set(said["allocated"])
+    expected = [row["devices"][0]["allocated"] for row in recorded.steps()]
+    assert {b - a for a, b in zip(growth, growth[1:])} == {expected[-1] - expected[-2]}
+    per_step = {b["devices"][0]["allocations"] - a["devices"][0]["allocations"] for a, b in zip(steps, steps[1:])}
+    assert len(per_step) == 1
+    assert allocated_lines(attached, 8 * max(per_step)) == allocated_lines(recorded, 8 * max(per_step))
+    leaks = [of.report()["findings"][0] for of in (attached, recorded)]
+    for name in ("kind", "bytes_per_step", "site", "held_by"):
+        assert leaks[0][name] == leaks[1][name], name
+    assert (leaks[0]["kind"], leaks[0]["site"]["line"]) == ("leak", RETAINED_LINE)
+    assert leaks[0]["holder"]["stored_at"] == leaks[1]["holder"]["stored_at"]
+
+
+NIGHTLY = pytest.mark.nightly
+
+
+@pytest.mark.parametrize(
+    ("device", "options"),
+    [
+        pytest.param("cuda", (), id="cuda-now", marks=NIGHTLY),
+        pytest.param("cuda", ("--for", "2s"), id="cuda-for"),
+        pytest.param("cpu", (), id="cpu-now", marks=NIGHTLY),
+        pytest.param("cpu", ("--for", "2s"), id="cpu-for", marks=NIGHTLY),
+    ],
+)
+def test_nothing_is_left_in_the_program(start, device, options):
+    program = start(TRAIN, device, "100000", gpu=device == "cuda")
+    program.until("ready")
+    recorded = program.attach(*options)
+    assert "__main__.kept" in recorded.done.stdout
+    said = program.stop()
+    assert_nothing_is_left(said["before"], said["after"])
+    # It paused for the dump, and for nothing else.
+    pause = float(recorded.done.stderr.split("paused for ")[1].split()[0])
+    gaps = sorted(b - a for a, b in zip(said["times"], said["times"][1:]))
+    assert gaps[-1] < pause + 2
+
+
+IDLE = (
+    BEGIN
+    + """
+    kept = torch.ones(1_000_000)
+    before = state()
+    say("ready", 1)
+    until = time.monotonic() + 120
+    WAIT
+    say("before", before)
+    say("after", state())
+"""
+)
+STOPPED = "os.path.exists('stop') or time.monotonic() > until"
+
+
+def idle(wait: str) -> str:
+    """A program that waits in its main thread."""
+    return IDLE.replace("WAIT", wait.lstrip()).replace("STOPPED", STOPPED)
+
+
+WAITS = {
+    "for a lock": """
+    event = threading.Event()
+    def watch():
+        while not (STOPPED): time.sleep(0.05)
+        event.set()
+    threading.Thread(target=watch).start()
+    assert event.wait(100)""",
+    "for a thread": """
+    def work():
+        while not (STOPPED): torch.ones(100).sum(); time.sleep(0.001)
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()""",
+}
+OPTIONS = ("--no-holders",)
+
+
+@pytest.mark.parametrize("kind", WAITS)
+def test_a_main_thread_that_waits_for_others_comes_at_once(start, kind):
+    program = start(idle(WAITS[kind]))
+    program.until("ready")
+    began = time.monotonic()
+    recorded = program.attach(*OPTIONS)
+    assert time.monotonic() - began < 30
+    assert "3.81 MiB" in recorded.done.stdout
+    said = program.stop()
+    assert_nothing_is_left({**said["before"], "threads": 0, "frames": 0}, {**said["after"], "threads": 0, "frames": 0})
+
+
+BUSY_IN_C = """
+    say("busy", 1)
+    import ctypes
+    ctypes.CDLL(None).usleep(8_000_000)
+    say("free", 1)
+    while not (STOPPED): time.sleep(0.01)"""
+
+
+def test_a_main_thread_in_c_code_is_waited_for_only_as_long_as_asked(start):
+    program = start(idle(BUSY_IN_C))
+    program.until("busy")
+    refused = program.attach(*OPTIONS, "--timeout", "2s", fails=True)
+    assert "waiting for the main thread" in refused.done.stderr
+    assert "busy in C code" in refused.done.stderr
+    assert "hint:" in refused.done.stderr
+    assert not (program.folder / "recording").exists()
+    program.until("free")
+    # What has given up does nothing when the main thread comes at last.
+    time.sleep(0.5)
+    said = program.stop()
+    assert_nothing_is_left(said["before"], said["after"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=NIGHTLY)], ids=["killed", "Ctrl-C"])
+def test_everything_is_undone_when_oomph_ends_early(start, number):
+    program = start(TRAIN, "cuda", "100000", gpu=True)
+    program.until("ready")
+    attaching = program.start_attaching("--for", "10m", "--no-holders")
+    while "recording process" not in (line := attaching.stderr.readline()):
+        assert line
+    attaching.send_signal(number)
+    attaching.communicate()
+    assert attaching.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 130)
+    time.sleep(2)
+    said = program.stop()
+    assert_nothing_is_left(said["before"], said["after"])
+    left = subprocess.run(["ls", "-R", pathlib.Path.home() / ".cache/oomph/run"], capture_output=True, text=True).stdout
+    assert f"-{attaching.pid}-" not in left or "parts" not in left
+    assert not list((program.folder / "recording").glob("rank*"))
+
+
+FORKED = """
+    child = os.fork()
+    if not child:
+        say("child", os.getpid())
+        kept = [torch.ones(1_000_000) for _ in range(3)]
+        while not (STOPPED): time.sleep(0.01)
+        os._exit(0)
+    os.waitpid(child, 0)"""
+
+
+def test_a_forked_worker(start):
+    program = start(idle(FORKED))
+    program.pid = program.until("child")
+    time.sleep(0.5)
+    recorded = program.attach()
+    assert "11.4 MiB" in recorded.done.stdout
+    assert "__main__.kept" in recorded.done.stdout
+    program.stop()
+
+
+def test_the_program_handles_its_signals_while_it_is_attached_to(start):
+    handling = """
+    def handler(number, frame): raise TimeoutError("for the program")
+    signal.signal(signal.SIGALRM, handler)
+    objects = [[at] for at in range(300_000)]
+    caught = 0
+    say("busy", 1)
+    while not (STOPPED):
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            while not (STOPPED): time.sleep(0.001)
+        except TimeoutError as error:
+            caught += str(error) == "for the program"
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    say("caught", caught)
+    del objects"""
+    program = start(idle(handling))
+    program.until("busy")
+    attaching = program.start_attaching()
+    attaching.communicate(timeout=200)
+    said = program.stop()
+    assert said["caught"] > 1
+
+
+def refusal(pid: int, *options: str) -> str:
+    done = subprocess.run([OOMPH, "attach", str(pid), *options], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "error: " in done.stderr
+    assert "cause: " in done.stderr
+    return done.stderr
+
+
+def test_reasons_not_to_attach(tmp_path):
+    assert "no process with this ID" in refusal(2**22 + 1)
+    sleeping = subprocess.Popen(["sleep", "60"])
+    python = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        assert "not a Python process with torch" in refusal(sleeping.pid)
+        sleeping.send_signal(signal.SIGSTOP)
+        while "T (stopped)" not in pathlib.Path(f"/proc/{sleeping.pid}/status").read_text():
+            time.sleep(0.01)
+        assert "it is stopped" in refusal(sleeping.pid)
+        time.sleep(0.5)
+        assert "has not imported torch" in refusal(python.pid)
+        python.stdin.close()
+        while "Z (zombie)" not in pathlib.Path(f"/proc/{python.pid}/status").read_text():
+            time.sleep(0.01)
+        assert "it has ended" in refusal(python.pid)
+        threads = [int(name) for name in os.listdir("/proc/self/task")]
+        assert f"a thread of process {os.getpid()}" in refusal(max(threads)) or len(threads) == 1
+    finally:
+        for process in (sleeping, python):
+            process.kill()
+            process.wait()
