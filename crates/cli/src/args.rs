@@ -24,6 +24,7 @@ mod programs;
 mod report;
 mod rule;
 mod run;
+mod server;
 mod simulate;
 mod view;
 mod watch;
@@ -49,6 +50,7 @@ pub(crate) use report::ReportArgs;
 pub use report::{By, moment};
 pub(crate) use rule::RuleArgs;
 pub(crate) use run::RunArgs;
+pub(crate) use server::ServerArgs;
 pub(crate) use simulate::SimulateArgs;
 pub use simulate::{DEFAULT_NON_PYTORCH, release};
 pub(crate) use view::ViewArgs;
@@ -119,6 +121,8 @@ pub(crate) enum Command {
     Lint(LintArgs),
     /// Explain the rules of `oomph lint`: why each matters, what it costs, what to write instead
     Rule(RuleArgs),
+    /// Show findings of `oomph lint` in your editor, with fixes, while you type: a language server
+    Server(ServerArgs),
     /// Export events, blocks, segments, frames and stacks as tables for other tools
     Export(ExportArgs),
     /// Pack a recording and its report into one file, for a bug report or a colleague

@@ -73,6 +73,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, host: &Host) -> ExitCo
         Command::Exporter(args) => commands::exporter::run(args, &mut terminal),
         Command::Lint(args) => commands::lint::run(args, &mut terminal),
         Command::Rule(args) => commands::rule::run(args, &mut terminal),
+        Command::Server(_) => commands::server::run(&mut terminal),
         Command::Export(args) => commands::export::run(args, &mut terminal),
         Command::Bundle(args) => commands::bundle::run(args, &mut terminal),
         Command::Doctor(args) => commands::doctor::run(args, host, &mut terminal),

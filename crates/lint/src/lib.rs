@@ -45,6 +45,7 @@ pub use rule::{Diagnostic, Rule};
 pub use rules::RULES;
 pub use severity::RuleSeverity;
 pub use source::{PythonSource, SourcePosition};
+pub use suppress::{ignore_comment, rules_ignored_at};
 pub use stores::{Storing, StoringLine, stores};
 pub use summary::{Definition, Imports, ModuleSummary};
 pub use syntax::SyntaxError;
