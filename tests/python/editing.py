@@ -15,7 +15,7 @@ from pygls.workspace import PositionCodec, TextDocument
 
 from conftest import OOMPH
 
-TIMEOUT = 30.0
+TIMEOUT = 10.0
 
 
 class Editor:

@@ -15,13 +15,16 @@ pub(crate) fn actions(
     params: &CodeActionParams,
     features: &ClientFeatures,
 ) -> Vec<Value> {
-    let kinds = params.context.only.as_ref().map(|only| {
-        only.iter().map(|kind| String::from(kind.clone())).collect::<Vec<_>>()
-    });
+    let kinds = params
+        .context
+        .only
+        .as_ref()
+        .map(|only| only.iter().map(|kind| String::from(kind.clone())).collect::<Vec<_>>());
     // `source` asks for `source.fixAll.oomph` as well.
     let is_wanted = |kind: &str| {
         let is_part = |only: &String| {
-            only.is_empty() || kind.strip_prefix(&**only).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            only.is_empty()
+                || kind.strip_prefix(&**only).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
         kinds.as_ref().is_none_or(|kinds| kinds.iter().any(is_part))
     };
@@ -86,9 +89,7 @@ fn workspace_edit(map: &SourceMap, after: &PythonSource, features: &ClientFeatur
         return None;
     }
     if features.versioned_edits {
-        let edit = |(part, edits): &(&crate::source_map::OpenPart, Vec<TextEdit>)| {
-            json!({"textDocument": {"uri": part.uri, "version": part.version}, "edits": edits})
-        };
+        let edit = |(part, edits): &(&crate::source_map::OpenPart, Vec<TextEdit>)| json!({"textDocument": {"uri": part.uri, "version": part.version}, "edits": edits});
         return Some(json!({"documentChanges": edits.iter().map(edit).collect::<Vec<_>>()}));
     }
     let changes = edits.iter().map(|(part, edits)| (part.uri.clone(), json!(edits)));

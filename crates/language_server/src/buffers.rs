@@ -98,12 +98,17 @@ impl OpenBuffers {
         cells.into_iter().map(|(uri, _)| uri).inspect(|cell| self.close(cell)).collect()
     }
 
-    /// Returns the URI of the buffer that a text belongs to.
+    /// Returns the URI of the buffer that a text or notebook belongs to.
     pub(crate) fn buffer_of(&self, uri: &str) -> Option<String> {
+        let is_open = self.texts.contains_key(uri) || self.notebooks.contains_key(uri);
+        self.notebook_of(uri).or(is_open.then_some(uri)).map(str::to_owned)
+    }
+
+    /// Returns the notebook of a cell.
+    fn notebook_of(&self, uri: &str) -> Option<&str> {
         let contains = |notebook: &OpenNotebook| notebook.cells.iter().any(|(cell, _)| cell == uri);
         let around = self.notebooks.iter().find(|(_, notebook)| contains(notebook));
-        let itself = || self.texts.contains_key(uri).then(|| uri.to_owned());
-        around.map(|(notebook, _)| notebook.clone()).or_else(itself)
+        around.map(|(notebook, _)| &**notebook)
     }
 
     pub(crate) fn is_notebook(&self, buffer: &str) -> bool {
@@ -112,10 +117,7 @@ impl OpenBuffers {
 
     /// Returns the URIs of all buffers.
     pub(crate) fn all(&self) -> Vec<String> {
-        let in_notebook = |uri: &&String| {
-            self.notebooks.values().any(|notebook| notebook.cells.iter().any(|(cell, _)| cell == *uri))
-        };
-        let files = self.texts.keys().filter(|uri| !in_notebook(uri));
+        let files = self.texts.keys().filter(|uri| self.notebook_of(uri).is_none());
         files.chain(self.notebooks.keys()).cloned().collect()
     }
 

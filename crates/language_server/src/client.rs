@@ -97,7 +97,8 @@ mod tests {
     #[test]
     fn the_shortest_encoding_that_the_client_offers_is_used() {
         let encoding = |offered: Value| {
-            ClientFeatures::new(&json!({"capabilities": {"general": {"positionEncodings": offered}}})).encoding
+            ClientFeatures::new(&json!({"capabilities": {"general": {"positionEncodings": offered}}}))
+                .encoding
         };
         assert_eq!(encoding(json!(["utf-16", "utf-8"])), PositionEncoding::Utf8);
         assert_eq!(encoding(json!(["utf-32", "utf-16"])), PositionEncoding::Utf32);

@@ -97,9 +97,15 @@ mod tests {
     #[test]
     fn a_malformed_message_does_not_hide_the_next() {
         let next = "Content-Length: 14\r\n\r\n{\"method\":\"a\"}";
-        check(&format!("Content-Length: 5\r\n\r\n{{\"a\":{next}"), &[Err(RequestError::InvalidJson), Ok("a")]);
+        check(
+            &format!("Content-Length: 5\r\n\r\n{{\"a\":{next}"),
+            &[Err(RequestError::InvalidJson), Ok("a")],
+        );
         check(&format!("Content-Length: 2\r\n\r\n[]{next}"), &[Err(RequestError::InvalidRequest), Ok("a")]);
-        check(&format!("Content-Length: 4\r\n\r\n\"\u{e9}\"{next}"), &[Err(RequestError::InvalidRequest), Ok("a")]);
+        check(
+            &format!("Content-Length: 4\r\n\r\n\"\u{e9}\"{next}"),
+            &[Err(RequestError::InvalidRequest), Ok("a")],
+        );
     }
 
     #[test]
