@@ -118,28 +118,20 @@ class Editor:
         document.apply_change(change)
         document.version += 1
         identifier = lsp.VersionedTextDocumentIdentifier(uri=uri, version=document.version)
-        self.client.text_document_did_change(
-            lsp.DidChangeTextDocumentParams(text_document=identifier, content_changes=[change])
-        )
+        self.client.text_document_did_change(lsp.DidChangeTextDocumentParams(text_document=identifier, content_changes=[change]))
 
     def replace(self, uri: str, text: str) -> None:
         """Sends the whole text, as simple clients do."""
         document = self.documents[uri] = self.document(uri, text, self.documents[uri].version + 1)
         identifier = lsp.VersionedTextDocumentIdentifier(uri=uri, version=document.version)
         change = lsp.TextDocumentContentChangeWholeDocument(text=text)
-        self.client.text_document_did_change(
-            lsp.DidChangeTextDocumentParams(text_document=identifier, content_changes=[change])
-        )
+        self.client.text_document_did_change(lsp.DidChangeTextDocumentParams(text_document=identifier, content_changes=[change]))
 
     def save(self, uri: str) -> None:
-        self.client.text_document_did_save(
-            lsp.DidSaveTextDocumentParams(text_document=lsp.TextDocumentIdentifier(uri=uri))
-        )
+        self.client.text_document_did_save(lsp.DidSaveTextDocumentParams(text_document=lsp.TextDocumentIdentifier(uri=uri)))
 
     def close(self, uri: str) -> None:
-        self.client.text_document_did_close(
-            lsp.DidCloseTextDocumentParams(text_document=lsp.TextDocumentIdentifier(uri=uri))
-        )
+        self.client.text_document_did_close(lsp.DidCloseTextDocumentParams(text_document=lsp.TextDocumentIdentifier(uri=uri)))
         del self.documents[uri]
 
     def changed_on_disk(self, *files: Path) -> None:
@@ -163,9 +155,7 @@ class Editor:
         return list(self.published[uri].diagnostics)
 
     def pull(self, uri: str, previous: str | None = None) -> Any:
-        params = lsp.DocumentDiagnosticParams(
-            text_document=lsp.TextDocumentIdentifier(uri=uri), previous_result_id=previous
-        )
+        params = lsp.DocumentDiagnosticParams(text_document=lsp.TextDocumentIdentifier(uri=uri), previous_result_id=previous)
         return self.wait(self.client.text_document_diagnostic_async(params))
 
     def actions(self, uri: str, range: lsp.Range, only: list[str] | None = None) -> list[lsp.CodeAction]:

@@ -229,7 +229,9 @@ def test_findings_are_those_of_the_folder(tmp_path: Path) -> None:
 
 def test_a_helper_in_an_open_file_counts_before_it_is_saved(tmp_path: Path) -> None:
     (tmp_path / "helpers.py").write_text("import torch\n\n\ndef keep(log, value):\n    log.append(value)\n")
-    text = LEAK.replace("losses.append(loss)", "keep(losses, loss)").replace("import torch\n", "import torch\nfrom helpers import keep\n", 1)
+    text = LEAK.replace("losses.append(loss)", "keep(losses, loss)").replace(
+        "import torch\n", "import torch\nfrom helpers import keep\n", 1
+    )
     with editor(tmp_path) as session:
         uri = session.open(tmp_path / "train.py", text)
         session.wait_for(lambda: uri in session.published and codes(session.published[uri].diagnostics) == ["OOM101"])
