@@ -21,6 +21,7 @@
 
 mod actions;
 mod buffers;
+mod checking;
 mod client;
 mod diagnostics;
 mod hover;

@@ -2,18 +2,17 @@
 
 use crate::actions;
 use crate::buffers::{OpenBuffers, path_of};
+use crate::checking::CheckedBuffer;
 use crate::client::{self, ClientFeatures};
-use crate::diagnostics::diagnostic;
 use crate::hover;
-use crate::source_map::SourceMap;
 use crate::transport::{ClientMessage, RequestError};
 use gen_lsp_types::{
-    CodeActionParams, Diagnostic, DidChangeNotebookDocumentParams, DidChangeTextDocumentParams,
+    CodeActionParams, DidChangeNotebookDocumentParams, DidChangeTextDocumentParams,
     DidChangeWatchedFilesParams, DidChangeWorkspaceFoldersParams, DidCloseNotebookDocumentParams,
     DidCloseTextDocumentParams, DidOpenNotebookDocumentParams, DidOpenTextDocumentParams,
-    DidSaveTextDocumentParams, DocumentDiagnosticParams, HoverParams,
+    DidSaveTextDocumentParams, HoverParams,
 };
-use project::{BufferReport, EditorProject, FolderIndex, NotChecked};
+use project::{EditorProject, FolderIndex};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::any::Any;
@@ -53,23 +52,16 @@ pub(crate) struct LanguageServer {
     /// Events that were received and not handled yet.
     waiting: VecDeque<ServerEvent>,
     phase: ServerPhase,
-    features: ClientFeatures,
-    buffers: OpenBuffers,
-    project: EditorProject,
+    pub(crate) features: ClientFeatures,
+    pub(crate) buffers: OpenBuffers,
+    pub(crate) project: EditorProject,
     /// Buffers to check, and when.
-    due: HashMap<String, Instant>,
-    checked: HashMap<String, CheckedBuffer>,
+    pub(crate) due: HashMap<String, Instant>,
+    pub(crate) checked: HashMap<String, CheckedBuffer>,
     /// The last warning that the user was shown.
-    warning: Option<String>,
+    pub(crate) warning: Option<String>,
     /// Number of requests to the client.
     requests: u32,
-}
-
-/// Buffer with its findings.
-struct CheckedBuffer {
-    map: SourceMap,
-    report: BufferReport,
-    revision: u64,
 }
 
 impl LanguageServer {
@@ -344,89 +336,8 @@ impl LanguageServer {
     }
 
     /// Whether the client asks for the diagnostics of a buffer. It would ask for each cell of a notebook.
-    fn is_pulled(&self, buffer: &str) -> bool {
+    pub(crate) fn is_pulled(&self, buffer: &str) -> bool {
         self.features.pulls && !self.buffers.is_notebook(buffer)
-    }
-
-    /// Checks a buffer unless that was done; `Err` if it cannot be checked now.
-    fn check(&mut self, buffer: &str) -> Result<(), NotChecked> {
-        let revision = self.buffers.revision(buffer).ok_or(NotChecked::NotPython)?;
-        if self.checked.get(buffer).is_some_and(|checked| checked.revision == revision) {
-            return Ok(());
-        }
-        let map = self.buffers.source(buffer, self.features.encoding).ok_or(NotChecked::NotPython)?;
-        let report = self.project.check(path_of(buffer).as_deref(), &map.source);
-        if let Err(NotChecked::Refused(why)) = &report
-            && self.warning.as_ref() != Some(why)
-        {
-            self.warning = Some(why.clone());
-            self.notify("window/showMessage", &json!({"type": 2, "message": format!("oomph: {why}")}));
-        }
-        self.checked.insert(buffer.to_owned(), CheckedBuffer { map, report: report?, revision });
-        Ok(())
-    }
-
-    /// Returns the findings of the text that a URI means, as it is now.
-    fn current(&mut self, uri: &str) -> Option<(&CheckedBuffer, &ClientFeatures)> {
-        let buffer = self.buffers.buffer_of(uri)?;
-        self.check(&buffer).ok()?;
-        Some((self.checked.get(&buffer)?, &self.features))
-    }
-
-    fn publish_due(&mut self) {
-        let now = Instant::now();
-        let due: Vec<String> =
-            self.due.iter().filter(|(_, at)| **at <= now).map(|(buffer, _)| buffer.clone()).collect();
-        for buffer in due {
-            self.due.remove(&buffer);
-            match catch_unwind(AssertUnwindSafe(|| self.check(&buffer))) {
-                Ok(Ok(())) => self.publish_buffer(&buffer),
-                // The editor keeps what it shows, and moves it with the text, until this is Python again.
-                Ok(Err(_)) => {}
-                Err(panic) => self.log_panic(&*panic),
-            }
-        }
-    }
-
-    fn publish_buffer(&mut self, buffer: &str) {
-        let Some(checked) = self.checked.get(buffer) else { return };
-        let mut by_text: Vec<(String, i32, Vec<Diagnostic>)> =
-            checked.map.parts().map(|part| (part.uri.clone(), part.version, Vec::new())).collect();
-        for (uri, diagnostic) in self.diagnostics(checked) {
-            let of_text = by_text.iter_mut().find(|(text, ..)| *text == uri);
-            of_text.into_iter().for_each(|(_, _, list)| list.push(diagnostic.clone()));
-        }
-        for (uri, version, diagnostics) in by_text {
-            self.publish(&uri, Some(version), &diagnostics);
-        }
-    }
-
-    fn diagnostics(&self, checked: &CheckedBuffer) -> Vec<(String, Diagnostic)> {
-        let found = checked.report.found.iter();
-        found.filter_map(|found| diagnostic(found, &checked.map, self.features.related_information)).collect()
-    }
-
-    fn publish(&mut self, uri: &str, version: Option<i32>, diagnostics: &[Diagnostic]) {
-        let mut params = json!({"uri": uri, "diagnostics": diagnostics});
-        if let Some(version) = version {
-            params["version"] = version.into();
-        }
-        self.notify("textDocument/publishDiagnostics", &params);
-    }
-
-    /// Answers a client that asks for the diagnostics of a text.
-    fn pulled(&mut self, params: &DocumentDiagnosticParams) -> Value {
-        let uri = &params.text_document.uri.0;
-        let buffer = self.buffers.buffer_of(uri).filter(|buffer| self.is_pulled(buffer));
-        let is_checked = buffer.as_ref().is_none_or(|buffer| self.check(buffer).is_ok());
-        if let (false, Some(previous)) = (is_checked, &params.previous_result_id) {
-            return json!({"kind": "unchanged", "resultId": previous});
-        }
-        let checked = buffer.filter(|_| is_checked).and_then(|buffer| self.checked.get(&buffer));
-        let items = checked.map(|checked| self.diagnostics(checked)).unwrap_or_default();
-        let items: Vec<Diagnostic> = items.into_iter().map(|(_, diagnostic)| diagnostic).collect();
-        let revision = checked.map_or(0, |checked| checked.revision);
-        json!({"kind": "full", "resultId": revision.to_string(), "items": items})
     }
 
     fn respond(&mut self, id: Value, answer: Result<Value, RequestError>) {
@@ -439,7 +350,7 @@ impl LanguageServer {
         });
     }
 
-    fn notify(&mut self, method: &str, params: &Value) {
+    pub(crate) fn notify(&mut self, method: &str, params: &Value) {
         self.send(json!({"jsonrpc": "2.0", "method": method, "params": params}));
     }
 
@@ -461,7 +372,7 @@ impl LanguageServer {
     }
 
     /// Reports a bug of ours; the editor keeps its server.
-    fn log_panic(&mut self, panic: &(dyn Any + Send)) {
+    pub(crate) fn log_panic(&mut self, panic: &(dyn Any + Send)) {
         let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
         self.log(&format!("a bug in oomph: {text}. Please report it, with the file"));
