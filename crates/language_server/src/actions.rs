@@ -2,7 +2,7 @@
 
 use crate::client::{ClientFeatures, FIX_ALL};
 use crate::diagnostics::diagnostic;
-use crate::source_map::SourceMap;
+use crate::source_map::{OpenPart, SourceMap};
 use gen_lsp_types::{CodeActionParams, TextEdit};
 use lint::{Applicability, Edit, PythonSource};
 use project::BufferReport;
@@ -89,7 +89,10 @@ fn workspace_edit(map: &SourceMap, after: &PythonSource, features: &ClientFeatur
         return None;
     }
     if features.versioned_edits {
-        let edit = |(part, edits): &(&crate::source_map::OpenPart, Vec<TextEdit>)| json!({"textDocument": {"uri": part.uri, "version": part.version}, "edits": edits});
+        let edit = |(part, edits): &(&OpenPart, Vec<TextEdit>)| {
+            let document = json!({"uri": part.uri, "version": part.version});
+            json!({"textDocument": document, "edits": edits})
+        };
         return Some(json!({"documentChanges": edits.iter().map(edit).collect::<Vec<_>>()}));
     }
     let changes = edits.iter().map(|(part, edits)| (part.uri.clone(), json!(edits)));

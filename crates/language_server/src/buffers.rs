@@ -11,7 +11,8 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use url::Url;
 
-/// Open texts and notebooks, by URI. What is checked as one is a *buffer*: a file, or all cells of a notebook.
+/// Open texts and notebooks, by URI. What is checked as one is a *buffer*: a file, or all cells of a
+/// notebook.
 #[derive(Default)]
 pub(crate) struct OpenBuffers {
     texts: HashMap<String, OpenText>,

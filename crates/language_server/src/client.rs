@@ -25,8 +25,8 @@ pub(crate) struct ClientFeatures {
 }
 
 impl ClientFeatures {
-    /// Reads the parameters of `initialize`. Fields of a type that is not expected are as if they were missing: clients
-    /// and the protocol are ahead of what is known here.
+    /// Reads the parameters of `initialize`. Fields of an unexpected type count as missing: clients and the
+    /// protocol are ahead of what is known here.
     pub(crate) fn new(params: &Value) -> ClientFeatures {
         let capability = |path: &str| params.pointer(&format!("/capabilities/{path}"));
         let is_true = |path: &str| capability(path) == Some(&Value::Bool(true));

@@ -1,6 +1,6 @@
 //! Findings as the protocol has them.
 
-use crate::source_map::SourceMap;
+use crate::source_map::{OpenPart, SourceMap};
 use gen_lsp_types::{
     Code, CodeDescription, Diagnostic, DiagnosticRelatedInformation, DiagnosticSeverity, Location, Message,
     Uri,
@@ -43,7 +43,7 @@ fn first_line(range: SourceRange, map: &SourceMap) -> SourceRange {
 
 fn related(found: &lint::Diagnostic, map: &SourceMap) -> Vec<DiagnosticRelatedInformation> {
     let located = found.related.iter().filter_map(|range| map.locate(first_line(*range, map)));
-    let information = |(part, range): (&crate::source_map::OpenPart, _)| DiagnosticRelatedInformation {
+    let information = |(part, range): (&OpenPart, _)| DiagnosticRelatedInformation {
         location: Location { uri: Uri(part.uri.clone()), range },
         message: "computed here".to_owned(),
     };

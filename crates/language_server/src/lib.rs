@@ -1,8 +1,8 @@
 //! The linter in editors: a server of the Language Server Protocol on two streams.
 //!
-//! One thread reads messages (`transport`), one handles them in order (`server`), and the caller's writes what is
-//! sent. A text is checked when the typing pauses, so that only its newest version is; the files of a folder are
-//! indexed by threads of their own.
+//! One thread reads messages (`transport`), one handles them in order (`server`), and the caller's writes
+//! what is sent. A text is checked when the typing pauses, so that only its newest version is; the files of a
+//! folder are indexed by threads of their own.
 //!
 //! ```
 //! let shutdown = r#"{"jsonrpc":"2.0","id":1,"method":"shutdown"}"#;
@@ -38,8 +38,8 @@ use std::thread;
 /// Stack size of the thread that checks, for deeply nested expressions.
 const STACK_BYTES: usize = 16 << 20;
 
-/// Serves a client until it sends `exit` or closes the input, and returns the exit code of the process: 0 if the
-/// client asked for a shutdown first.
+/// Serves a client until it sends `exit` or closes the input, and returns the exit code of the process: 0 if
+/// the client asked for a shutdown first.
 pub fn serve(input: impl Read + Send + 'static, output: &mut dyn Write) -> io::Result<u8> {
     let (events, received) = mpsc::channel();
     let (outgoing, to_send) = mpsc::channel();

@@ -109,8 +109,8 @@ impl LanguageServer {
         code(self)
     }
 
-    /// Returns the next event; `None` if it is time to check something. Messages come first, so that only the newest
-    /// version of a text is checked.
+    /// Returns the next event; `None` if it is time to check something. Messages come first, so that only the
+    /// newest version of a text is checked.
     fn next_event(&mut self) -> Option<ServerEvent> {
         self.waiting.extend(self.received.try_iter());
         if let Some(event) = self.waiting.pop_front() {

@@ -33,8 +33,8 @@ pub(crate) enum RequestError {
     Cancelled = -32800,
 }
 
-/// Reads a message; `None` at the end of the input. A message that is not valid is an error of its own, after which
-/// reading goes on. The outer error is the end: it is not known where the next message begins.
+/// Reads a message; `None` at the end of the input. An invalid message is the inner error, and reading can go
+/// on. The outer error is the end: it is not known where the next message begins.
 pub(crate) fn read(input: &mut impl BufRead) -> io::Result<Option<Result<ClientMessage, RequestError>>> {
     let mut length = None;
     loop {

@@ -118,8 +118,8 @@ mod tests {
     #[track_caller]
     fn ignored(kept: &str) -> Option<String> {
         let text = format!(
-            "import torch\n\nlosses = []\nfor x, y in loader:\n    loss = torch.nn.functional.mse_loss(model(x), \
-             y)\n    loss.backward()\n    {kept}\n"
+            "import torch\n\nlosses = []\nfor x, y in loader:\n    \
+             loss = torch.nn.functional.mse_loss(model(x), y)\n    loss.backward()\n    {kept}\n"
         );
         let source = PythonSource::python(text.as_bytes());
         let found = check(&source, RULES).expect("Python");

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Largest file that is checked, in bytes.
 pub(crate) const MAX_FILE_BYTES: u64 = 8 << 20;
 
-/// Largest number of files and folders of an editor's folder, which may be somebody's home, that are looked at.
+/// Largest number of files and folders that are looked at in an editor's folder, which may be a home folder.
 const MAX_INDEXED_ENTRIES: usize = 200_000;
 
 /// Stack size of a worker, for deeply nested expressions.
