@@ -281,7 +281,8 @@ impl LanguageServer {
         // Without a thread, imports are looked for on disk when a file is checked.
         let _ = thread::Builder::new().spawn(move || {
             let index = catch_unwind(|| FolderIndex::new(folder)).ok().flatten();
-            events.send(ServerEvent::Indexed(index))
+            // The server may have ended in the meantime.
+            let _ = events.send(ServerEvent::Indexed(index));
         });
     }
 
