@@ -10,7 +10,7 @@ PYTEST_OPTIONS =
 # One more than there are cores: programs of the tests wait for each other now and then.
 TEST_PROCESSES = $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
-.PHONY: demo test test-rust test-python test-page wheel page page-types lint deny fmt fuzz bench predictions field nightly docs python-env page-env docs-env browser terminal prometheus debugger
+.PHONY: demo test test-rust test-python test-page wheel page page-types lint deny fmt fuzz bench predictions field nightly docs python-env page-env docs-env browser terminal neovim prometheus debugger
 
 demo: ## build, then explain a bundled real snapshot
 	@cargo build --quiet --bin oomph
@@ -99,6 +99,9 @@ terminal: ## tmux for the tests of `oomph watch`
 
 debugger: ## gdb for the tests of `oomph attach`
 	command -v gdb >/dev/null || (apt-get update -qq && apt-get install -qq -y --no-install-recommends gdb)
+
+neovim: ## Neovim for the nightly test of `oomph server`
+	command -v nvim >/dev/null || (apt-get update -qq && apt-get install -qq -y --no-install-recommends neovim)
 
 prometheus: ## Prometheus for the tests of the exporter; unpacked only, because its package starts a service
 	command -v prometheus >/dev/null || test -x target/prometheus/usr/bin/prometheus || (mkdir -p target && cd target && apt-get update -qq && apt-get download -qq prometheus && dpkg -x prometheus_*.deb prometheus)

@@ -27,6 +27,7 @@ mod query;
 mod report;
 mod rule;
 mod run;
+mod server;
 mod simulate;
 mod view;
 mod watch;
@@ -55,6 +56,7 @@ pub(crate) use report::ReportArgs;
 pub use report::{By, moment};
 pub(crate) use rule::RuleArgs;
 pub(crate) use run::RunArgs;
+pub(crate) use server::ServerArgs;
 pub(crate) use simulate::SimulateArgs;
 pub use simulate::{DEFAULT_NON_PYTORCH, release};
 pub(crate) use view::ViewArgs;
@@ -127,6 +129,8 @@ pub(crate) enum Command {
     Lint(LintArgs),
     /// Explain the rules of `oomph lint`: why each matters, what it costs, what to write instead
     Rule(RuleArgs),
+    /// Show findings of `oomph lint` in your editor, with fixes, while you type: a language server
+    Server(ServerArgs),
     /// Export events, blocks, segments, frames and stacks as tables for other tools
     Export(ExportArgs),
     /// Run a SQL query over these tables

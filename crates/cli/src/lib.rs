@@ -74,6 +74,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, host: &Host) -> ExitCo
         Command::Exporter(args) => commands::exporter::run(args, &mut terminal),
         Command::Lint(args) => commands::lint::run(args, &mut terminal),
         Command::Rule(args) => commands::rule::run(args, &mut terminal),
+        Command::Server(_) => commands::server::run(&mut terminal),
         Command::Export(args) => commands::export::run(args, &mut terminal),
         Command::Query(args) => commands::query::run(args, &mut terminal),
         Command::Mcp(args) => commands::mcp::serve(args, host, &mut terminal),

@@ -21,6 +21,8 @@ pub struct LintFinding<'a> {
     code: &'a str,
     /// Name of the rule.
     name: &'a str,
+    /// Address of the rule's description.
+    url: String,
     /// `high`, `medium` or `low`.
     severity: &'a str,
     /// Path of the file.
@@ -131,6 +133,7 @@ fn finding<'a>(file: &'a LintedFile, found: &'a Diagnostic) -> LintFinding<'a> {
     LintFinding {
         code: found.rule.code,
         name: found.rule.name,
+        url: found.rule.url(),
         severity: found.severity.name(),
         file: &file.name,
         line: start.line,

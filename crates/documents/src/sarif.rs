@@ -29,6 +29,7 @@ fn described(rule: &Rule) -> Value {
         "name": rule.name,
         "shortDescription": {"text": rule.summary},
         "fullDescription": {"text": rule.why},
+        "helpUri": rule.url(),
         "help": {"text": format!("{}\n\n{}", rule.why, rule.costs), "markdown": rule.page()},
         "defaultConfiguration": {"level": level(rule.severity)},
     })

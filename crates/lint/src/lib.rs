@@ -47,6 +47,7 @@ pub use severity::RuleSeverity;
 pub use source::{PythonSource, SourcePosition};
 pub use stores::{Storing, StoringLine, stores};
 pub use summary::{Definition, Imports, ModuleSummary};
+pub use suppress::{ignore_comment, rules_ignored_at};
 pub use syntax::SyntaxError;
 pub use tree::SourceRange;
 

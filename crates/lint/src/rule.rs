@@ -5,6 +5,9 @@ use crate::edit::Fix;
 use crate::severity::RuleSeverity;
 use crate::tree::SourceRange;
 
+/// Page of the documentation that describes all rules.
+const RULES_URL: &str = "https://oomph-dev.github.io/oomph/reference/rules/";
+
 /// A mistake that is visible in the source.
 pub struct Rule {
     /// Code: `OOM101`.
@@ -46,6 +49,11 @@ impl Rule {
             || selector.eq_ignore_ascii_case(self.name)
             || selector.len() >= 3
                 && self.code.get(..selector.len()).is_some_and(|start| start.eq_ignore_ascii_case(selector))
+    }
+
+    /// Returns the address of the rule in the documentation.
+    pub fn url(&self) -> String {
+        format!("{RULES_URL}#{}-{}", self.code.to_ascii_lowercase(), self.name)
     }
 
     /// Returns the manual page of the rule, in Markdown.

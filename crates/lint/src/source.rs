@@ -62,18 +62,20 @@ impl PythonSource {
     /// Joins the code cells of a notebook; `None` if it is not one.
     pub fn notebook(bytes: &[u8]) -> Option<PythonSource> {
         let cells = notebook::code_cells(std::str::from_utf8(bytes).ok()?)?;
-        Some(PythonSource::of_cells(cells.into_iter().filter_map(|cell| {
-            // `%%bash` turns the whole cell into something else.
-            if cell.code.trim_start().starts_with("%%") {
-                return None;
-            }
+        Some(PythonSource::code_cells(cells.into_iter().map(|cell| (cell.number, cell.code))))
+    }
+
+    /// Joins code cells: their numbers among all cells of the notebook, from one, and their code.
+    pub fn code_cells(cells: impl Iterator<Item = (usize, String)>) -> PythonSource {
+        // `%%bash` turns the whole cell into something else.
+        let python = cells.filter(|(_, code)| !code.trim_start().starts_with("%%"));
+        PythonSource::of_cells(python.map(|(number, code)| {
             // A cell that is not Python (an exercise, a shell) must not hide the others.
-            let code = match crate::syntax::parse(&cell.code, true) {
-                Ok(_) => cell.code,
-                Err(_) => "\n".repeat(cell.code.matches('\n').count()),
-            };
-            Some((cell.number, code))
-        })))
+            match crate::syntax::parse(&code, true) {
+                Ok(_) => (number, code),
+                Err(_) => (number, "\n".repeat(code.matches('\n').count())),
+            }
+        }))
     }
 
     fn of_cells(codes: impl Iterator<Item = (usize, String)>) -> PythonSource {
@@ -95,7 +97,7 @@ impl PythonSource {
     }
 
     /// Returns the source after some edits; `None` if they do not fit it, or each other, or go beyond a cell.
-    pub(crate) fn edited(&self, edits: &[Edit]) -> Option<PythonSource> {
+    pub fn edited(&self, edits: &[Edit]) -> Option<PythonSource> {
         let all: Vec<&Edit> = edits.iter().collect();
         if !self.is_notebook {
             let whole = SourceRange { start: 0, end: self.text.len() as u32 };
@@ -115,6 +117,11 @@ impl PythonSource {
     /// Returns the code cells of a notebook: their numbers among all cells, from one, and their code.
     pub fn cells(&self) -> impl Iterator<Item = (usize, &str)> {
         self.cells.iter().map(|cell| (cell.number, self.slice(cell.range)))
+    }
+
+    /// Returns where the code cells are in the joined text, in the order of [`PythonSource::cells`].
+    pub fn cell_ranges(&self) -> impl Iterator<Item = SourceRange> {
+        self.cells.iter().map(|cell| cell.range)
     }
 
     /// Returns the notebook that this source was read from, with the code of the cells that differ from
@@ -144,6 +151,11 @@ impl PythonSource {
         self.lines.partition_point(|start| *start <= position).saturating_sub(1)
     }
 
+    /// Returns the first byte of a line, counted from zero.
+    pub(crate) fn line_start(&self, line: usize) -> Option<u32> {
+        self.lines.get(line).copied()
+    }
+
     /// Returns the line in the whole text, from one: that of [`PythonSource::place`], without cells.
     pub fn line(&self, position: u32) -> usize {
         self.line_at(position) + 1
@@ -167,7 +179,8 @@ impl PythonSource {
         self.text.get(self.lines[line] as usize..end).unwrap_or("").trim_end_matches('\r')
     }
 
-    pub(crate) fn slice(&self, range: SourceRange) -> &str {
+    /// Returns the text of a range; empty if it does not fit the text.
+    pub fn slice(&self, range: SourceRange) -> &str {
         self.text.get(range.bytes()).unwrap_or("")
     }
 }

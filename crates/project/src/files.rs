@@ -1,7 +1,7 @@
 //! Finds the files, and checks them on all cores.
 
 use crate::fixes;
-use crate::package::Package;
+use crate::package::{self, Package};
 use crate::settings::{Globs, LintSettings};
 use crate::{FixMode, LintOptions, LintResults, LintedFile};
 use analysis::words::shown_path;
@@ -9,12 +9,16 @@ use failure::Failure;
 use ignore::{DirEntry, Walk, WalkBuilder};
 use lint::{Diagnostic, Fix, Imports, ModuleReport, PythonSource, Rule};
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Largest file that is checked, in bytes.
-const MAX_FILE_BYTES: u64 = 8 << 20;
+pub(crate) const MAX_FILE_BYTES: u64 = 8 << 20;
+
+/// Largest number of files and folders that are looked at in an editor's folder, which may be a home folder.
+const MAX_INDEXED_ENTRIES: usize = 200_000;
 
 /// Stack size of a worker, for deeply nested expressions.
 const WORKER_STACK_BYTES: usize = 16 << 20;
@@ -89,6 +93,22 @@ fn check_all(walk: Walk, settings: &LintSettings, mode: FixMode) -> LintResults 
     all.warnings.sort();
     all.errors.sort();
     all
+}
+
+/// What the files of a folder need to know about each other.
+pub(crate) fn package(folder: &Path, settings: &LintSettings) -> Package {
+    let files = Mutex::new(walk(&[folder.to_owned()], settings).take(MAX_INDEXED_ENTRIES));
+    let next = || files.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let (_, summaries) = in_parallel(&next, settings, FixMode::Leave, |_, entry| {
+        let path = entry.ok()?.into_path();
+        let summary = if is_python(&path) { package::summary(&path) } else { None }?;
+        Some((path, summary))
+    });
+    let mut package = Package::default();
+    for (path, summary) in summaries {
+        package.insert(&path, summary);
+    }
+    package
 }
 
 /// Does the work on all cores: each idle worker takes the next piece.
@@ -169,11 +189,16 @@ fn is_own(entry: &DirEntry, exclude: Option<&Arc<Globs>>) -> bool {
         return true;
     }
     let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
-    let name = entry.file_name().to_string_lossy();
-    if is_folder && (name.starts_with('.') || SKIPPED_FOLDERS.contains(&&*name)) {
+    if is_folder && is_skipped(entry.file_name()) {
         return false;
     }
     (!is_folder && !is_python(entry.path())) || exclude.is_none_or(|globs| !globs.match_path(entry.path()))
+}
+
+/// Whether a folder of this name is left out.
+pub(crate) fn is_skipped(folder: &OsStr) -> bool {
+    let name = folder.to_string_lossy();
+    name.starts_with('.') || SKIPPED_FOLDERS.contains(&&*name)
 }
 
 fn is_python(path: &Path) -> bool {
@@ -269,16 +294,10 @@ impl<'a> Worker<'a> {
     fn finish(&mut self, source: PythonSource, checked: &CheckedFile, package: &Package) {
         let path = &*checked.path;
         let rules = self.settings.rules_for(path);
-        let mut imports = package.imports();
-        let mut asked = checked.report.asked.clone();
-        let mut found = None;
-        // What one import means can lead to the question what another does.
-        while found.is_none() || package.resolve(path, &asked, checked.is_named, &mut imports) {
-            package.resolve(path, &asked, checked.is_named, &mut imports);
-            let Ok(report) = lint::check_module(&source, &rules, &imports) else { return };
-            (asked, found) = (report.asked, Some(report.found));
-        }
-        let mut found = found.unwrap_or_default();
+        let asked = &checked.report.asked;
+        let Some((mut found, imports)) = package.check(path, &source, &rules, asked, checked.is_named) else {
+            return;
+        };
         found.retain(|found| found.severity >= self.settings.least);
         if self.is_standard_input && self.mode == FixMode::Write {
             self.looked.output = Some(self.bytes.clone());

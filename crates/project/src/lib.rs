@@ -17,8 +17,10 @@ mod files;
 mod fixes;
 mod package;
 mod settings;
+mod workspace;
 
 pub use settings::named;
+pub use workspace::{BufferReport, EditorProject, FolderIndex, NotChecked};
 
 use lint::{Applicability, Diagnostic, PythonSource, RULES, Rule, RuleSeverity};
 use settings::LintSettings;

@@ -1,7 +1,7 @@
 //! Imports between the files of a project: what a file needs to know about the functions and classes of
 //! others.
 
-use lint::{AskedImport, Definition, Imports, ModuleReport, ModuleSummary, PythonSource};
+use lint::{AskedImport, Definition, Diagnostic, Imports, ModuleSummary, PythonSource, Rule};
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -23,25 +23,68 @@ pub(crate) struct Package {
     modules: HashMap<PathBuf, Module>,
     /// Last parts of their paths: most imports are of other projects, which this tells without a search.
     names: HashSet<OsString>,
-    /// Functions for evaluation by name, and whether all files use them without gradients.
-    mentioned: HashMap<String, bool>,
-    /// Whether one of them mentions CUDA.
-    knows_cuda: bool,
+    /// Functions for evaluation by name, and how many files use them with and without gradients.
+    mentioned: HashMap<String, Mentions>,
+    /// Number of files that mention CUDA.
+    knowing_cuda: usize,
     /// Modules that were not among the files to check, as far as they were looked for.
     others: Mutex<HashMap<PathBuf, Option<Module>>>,
 }
 
+/// Number of files that mention a function for evaluation.
+#[derive(Default)]
+struct Mentions {
+    with_gradients: usize,
+    without_gradients: usize,
+}
+
 impl Package {
+    /// Adds a file, in place of what was known about it.
     pub(crate) fn insert(&mut self, file: &Path, summary: ModuleSummary) {
-        let is_package = file.file_stem().is_some_and(|stem| stem == "__init__");
-        let module =
-            if is_package { file.parent().unwrap_or(file).to_owned() } else { file.with_extension("") };
+        self.remove(file);
+        let module = module_of(file);
         for (name, is_off) in summary.mentioned() {
-            self.mentioned.entry(name.to_owned()).and_modify(|all| *all &= is_off).or_insert(is_off);
+            *self.mentioned.entry(name.to_owned()).or_default().files(is_off) += 1;
         }
-        self.knows_cuda |= summary.knows_cuda();
+        self.knowing_cuda += usize::from(summary.knows_cuda());
         self.names.extend(module.file_name().map(OsStr::to_owned));
         self.modules.insert(module, (file.to_owned(), Arc::new(summary)));
+    }
+
+    /// Removes a file, if it is known.
+    pub(crate) fn remove(&mut self, file: &Path) {
+        let module = module_of(file);
+        if self.modules.get(&module).is_none_or(|(known, _)| known != file) {
+            return;
+        }
+        let Some((_, summary)) = self.modules.remove(&module) else { return };
+        for (name, is_off) in summary.mentioned() {
+            if let Some(mentions) = self.mentioned.get_mut(name) {
+                *mentions.files(is_off) -= 1;
+            }
+        }
+        self.knowing_cuda -= usize::from(summary.knows_cuda());
+    }
+
+    /// Checks a file with what its imports mean, and returns these as well. `asked` are the imports that it
+    /// asked for when it was checked by itself.
+    pub(crate) fn check(
+        &self,
+        file: &Path,
+        source: &PythonSource,
+        rules: &[&'static Rule],
+        asked: &[AskedImport],
+        from_disk: bool,
+    ) -> Option<(Vec<Diagnostic>, Imports)> {
+        let mut imports = self.imports();
+        self.resolve(file, asked, from_disk, &mut imports);
+        loop {
+            let report = lint::check_module(source, rules, &imports).ok()?;
+            // What one import means can lead to the question what another does.
+            if !self.resolve(file, &report.asked, from_disk, &mut imports) {
+                return Some((report.found, imports));
+            }
+        }
     }
 
     /// Adds what the project knows about imports of a file; returns whether there is anything new. Files that
@@ -67,19 +110,20 @@ impl Package {
     }
 
     /// Returns what is known in all files, whatever they import.
-    pub(crate) fn imports(&self) -> Imports {
+    fn imports(&self) -> Imports {
         let mut imports = Imports::default();
-        for (name, _) in self.mentioned.iter().filter(|(_, is_off)| **is_off) {
+        let is_off = |mentions: &Mentions| mentions.with_gradients == 0 && mentions.without_gradients > 0;
+        for (name, _) in self.mentioned.iter().filter(|(_, mentions)| is_off(mentions)) {
             imports.insert_without_gradients(name);
         }
-        if self.knows_cuda {
+        if self.knows_cuda() {
             imports.note_cuda();
         }
         imports
     }
 
     pub(crate) fn knows_cuda(&self) -> bool {
-        self.knows_cuda
+        self.knowing_cuda > 0
     }
 
     fn definition(&self, file: &Path, import: &str, from_disk: bool, hops: usize) -> Option<Definition> {
@@ -115,15 +159,36 @@ impl Package {
     }
 }
 
+impl Mentions {
+    fn files(&mut self, is_off: bool) -> &mut usize {
+        if is_off { &mut self.without_gradients } else { &mut self.with_gradients }
+    }
+}
+
+/// Path of a file's module.
+fn module_of(file: &Path) -> PathBuf {
+    let is_package = file.file_stem().is_some_and(|stem| stem == "__init__");
+    if is_package { file.parent().unwrap_or(file).to_owned() } else { file.with_extension("") }
+}
+
 fn read(module: &Path) -> Option<Module> {
     let mut named = module.as_os_str().to_owned();
     named.push(".py");
     let files = [PathBuf::from(named), module.join("__init__.py")];
-    let is_small = |file: &PathBuf| {
-        std::fs::metadata(file).is_ok_and(|found| found.is_file() && found.len() <= MAX_IMPORTED_BYTES)
-    };
-    let file = files.into_iter().find(is_small)?;
-    let source = PythonSource::python(&std::fs::read(&file).ok()?);
-    let ModuleReport { summary, .. } = lint::check_module(&source, &[], &Imports::default()).ok()?;
-    Some((file, Arc::new(summary)))
+    files.into_iter().find_map(|file| {
+        let summary = summary(&file)?;
+        Some((file, Arc::new(summary)))
+    })
+}
+
+/// What others need to know about a file on disk.
+pub(crate) fn summary(file: &Path) -> Option<ModuleSummary> {
+    let found = std::fs::metadata(file).ok()?;
+    if !found.is_file() || found.len() > MAX_IMPORTED_BYTES {
+        return None;
+    }
+    let bytes = std::fs::read(file).ok()?;
+    let is_notebook = file.extension().is_some_and(|ending| ending == "ipynb");
+    let source = if is_notebook { PythonSource::notebook(&bytes)? } else { PythonSource::python(&bytes) };
+    lint::check_module(&source, &[], &Imports::default()).ok().map(|report| report.summary)
 }

@@ -22,6 +22,7 @@ pub(crate) mod query;
 pub(crate) mod report;
 pub(crate) mod rule;
 pub(crate) mod run;
+pub(crate) mod server;
 pub(crate) mod simulate;
 pub(crate) mod summarize;
 pub(crate) mod view;
