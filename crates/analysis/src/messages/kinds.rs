@@ -475,8 +475,8 @@ pub(super) static KINDS: &[KindRow] = &[
              had left, or it has none for this shape, dtype and card",
         ],
         advice: Some(
-            "try a smaller batch: if that runs, it was memory. If not, check that the versions of torch, CUDA \
-             and cuDNN match the card, or try another dtype",
+            "try a smaller batch: if that runs, it was memory. If not, check that the versions of torch, \
+             CUDA and cuDNN match the card, or try another dtype",
         ),
         unknowns: Some(&["how full the GPU was, and with what"]),
         next: Some(&[Next::ListProcesses, Next::Record]),
@@ -833,8 +833,8 @@ pub(super) static KINDS: &[KindRow] = &[
         words: &["too many open files, not too little memory: each tensor from a DataLoader worker takes a \
              file descriptor for as long as it lives"],
         advice: Some(
-            "copy what you keep of a batch (`.clone()`, `copy.deepcopy`), raise the limit (ulimit -n 65536), or \
-             torch.multiprocessing.set_sharing_strategy('file_system')",
+            "copy what you keep of a batch (`.clone()`, `copy.deepcopy`), raise the limit (ulimit -n 65536), \
+             or torch.multiprocessing.set_sharing_strategy('file_system')",
         ),
         unknowns: Some(&["what the limit is, and which tensors are kept"]),
         next: Some(&[Next::Run("ulimit -n", "how many files a process may have open")]),
@@ -1079,8 +1079,8 @@ pub(super) static KINDS: &[KindRow] = &[
         words: &["the quantized model does not fit into the free memory of the GPU: some of its modules \
              would have to stay on the CPU or the disk"],
         advice: Some(
-            "free the GPU first (an earlier model or another process may hold it), or use a smaller model, 4-bit \
-             weights or more GPUs. To let modules stay on the CPU, pass \
+            "free the GPU first (an earlier model or another process may hold it), or use a smaller model, \
+             4-bit weights or more GPUs. To let modules stay on the CPU, pass \
              `llm_int8_enable_fp32_cpu_offload=True` and a `device_map`",
         ),
         unknowns: Some(&["how large the model is, and how much of the GPU was free"]),
