@@ -122,15 +122,16 @@ class Program:
             self.said[name] = json.loads(value)
         return self.said[word]
 
-    def start_attaching(self, *options: str, output: str = "recording") -> subprocess.Popen:
+    def start_attaching(self, *options: str, output: str = "recording", path: str = "") -> subprocess.Popen:
+        """`path`: folder of commands that come before the system's."""
         command = [OOMPH, "attach", str(self.pid), "-o", output, "--force", *options]
-        environment = {**os.environ, "NO_COLOR": "1"}
+        environment = {**os.environ, "NO_COLOR": "1", "PATH": path + os.pathsep + os.environ["PATH"]}
         return subprocess.Popen(
             command, cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
 
-    def attach(self, *options: str, output: str = "recording", fails: bool = False) -> Recorded:
-        attaching = self.start_attaching(*options, output=output)
+    def attach(self, *options: str, output: str = "recording", path: str = "", fails: bool = False) -> Recorded:
+        attaching = self.start_attaching(*options, output=output, path=path)
         out, said = attaching.communicate(timeout=300)
         assert (attaching.returncode != 0) == fails, out + said
         return Recorded(subprocess.CompletedProcess(attaching.args, attaching.returncode, out, said), self.folder / output)
@@ -286,6 +287,30 @@ def test_a_main_thread_that_waits_for_others_comes_at_once(start, kind):
     assert_nothing_is_left({**said["before"], "threads": 0, "frames": 0}, {**said["after"], "threads": 0, "frames": 0})
 
 
+OLD_GDB = """#!{python}
+# What gdb 13 does on processors with registers that it does not know (AMX).
+import os, pathlib, re, sys
+commands = pathlib.Path("commands")
+fails = "echo Couldn't write extended state status: Bad address.\\\\n\\nfail\\n"
+commands.write_text(re.sub(r"set .mxcsr = .*\\n", lambda _: fails, commands.read_text(), count=1))
+os.execv("{gdb}", ["gdb", *sys.argv[1:]])
+"""
+
+
+def test_a_gdb_older_than_the_processor_changes_nothing(start, tmp_path):
+    (tmp_path / "gdb").write_text(OLD_GDB.format(python=sys.executable, gdb=shutil.which("gdb")))
+    (tmp_path / "gdb").chmod(0o755)
+    program = start(TRAIN, "cpu", "100000", gpu=False)
+    program.until("ready")
+    before = pathlib.Path(f"/proc/{program.pid}/maps").read_text().count("\n")
+    for _ in range(5):
+        refused = program.attach(*OPTIONS, path=str(tmp_path), fails=True)
+        assert "cause: this gdb cannot write the registers of this processor" in refused.done.stderr
+    assert abs(pathlib.Path(f"/proc/{program.pid}/maps").read_text().count("\n") - before) < 3
+    said = program.stop()
+    assert_nothing_is_left(said["before"], said["after"])
+
+
 BUSY_IN_C = """
     say("busy", 1)
     import ctypes
@@ -337,6 +362,7 @@ FORKED = """
     os.waitpid(child, 0)"""
 
 
+@pytest.mark.nightly
 def test_a_forked_worker(start):
     program = start(idle(FORKED))
     program.pid = program.until("child")
@@ -347,6 +373,7 @@ def test_a_forked_worker(start):
     program.stop()
 
 
+@pytest.mark.nightly
 def test_the_program_handles_its_signals_while_it_is_attached_to(start):
     handling = """
     def handler(number, frame): raise TimeoutError("for the program")

@@ -212,6 +212,7 @@ def each_step(monkeypatch):
     monkeypatch.setattr("oomph.trackers.step_log._MAX_SHARE", 1e9)
 
 
+@pytest.mark.nightly
 def test_fit_logs_to_the_loggers_of_the_trainer(tmp_path, monkeypatch, each_step):
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     import lightning.pytorch as package

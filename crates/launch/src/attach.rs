@@ -1,7 +1,7 @@
 //! `oomph attach`: the recorder in a process that was started without it.
 
 use crate::output::OutputFolder;
-use crate::system;
+use crate::{system, waiting};
 use inputs::ProgressReporter;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -42,5 +42,6 @@ pub struct AttachedRecording {
 /// it. Fails where that is not safe or not allowed, with the reason.
 pub fn attach(request: &AttachRequest<'_>) -> anyhow::Result<AttachedRecording> {
     crate::check_system()?;
+    waiting::note_stop_signals()?;
     system::attach(request)
 }

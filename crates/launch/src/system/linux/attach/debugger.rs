@@ -1,7 +1,8 @@
 //! gdb, which asks the interpreter of a process to run code soon.
 //!
-//! The process stands still for that, some 40 milliseconds. gdb makes two calls in it, neither of which can
-//! wait for anything that the stopped program holds:
+//! The process stands still for that, some 40 milliseconds. gdb first shows that it can write the registers of
+//! this processor. Then it makes two calls, neither of which can wait for anything that the stopped program
+//! holds:
 //!
 //! - `mmap`, one system call, for memory that nobody else uses, not even `malloc`;
 //! - `Py_AddPendingCall`, which Python allows at any moment, with or without its lock.
@@ -107,6 +108,13 @@ pub(super) fn run_soon(process: &RunningProcess, text: &PythonText, scratch: &Sc
     if output.contains(DONE) {
         return Ok(());
     }
+    if output.contains(CANNOT_WRITE_REGISTERS) {
+        let cause =
+            "this gdb cannot write the registers of this processor, which is newer; nothing was changed";
+        return Err(process
+            .refuse(cause, Some("install a newer gdb (14 or later), or use `oomph run`"))
+            .into());
+    }
     let is_telling = |line: &&str| !line.trim().is_empty() && !line.starts_with("[Inferior");
     let last = output.lines().rev().find(is_telling);
     let cause = format!("gdb says: {}", last.unwrap_or("nothing"));
@@ -143,6 +151,9 @@ fn script(pid: u32, calls: &CalledFunctions, address_at: u64, waits_at: u64, len
             leaving("it runs another program by now")
         );
     }
+    if cfg!(target_arch = "x86_64") {
+        script += TRY_REGISTERS;
+    }
     // MAP_PRIVATE | MAP_ANONYMOUS, for reading and writing.
     script += &format!(
         "set $page = ((unsigned long (*)(unsigned long, unsigned long, int, int, int, long)) {:#x})\
@@ -178,6 +189,13 @@ fn script(pid: u32, calls: &CalledFunctions, address_at: u64, waits_at: u64, len
 fn leaving(message: &str) -> String {
     format!("echo {message}\\n\ndetach\nquit\n")
 }
+
+/// Changes a flag of the floating-point unit and changes it back. A gdb older than the processor cannot write
+/// such registers, and fails here, where nothing has been done. In a call it would fail halfway, and the
+/// program's thread would go on with registers that are not its own.
+const TRY_REGISTERS: &str = "set $flags = (int) $mxcsr\nset $mxcsr = $flags ^ 0x20\nset $mxcsr = $flags\n";
+/// What gdb says then.
+const CANNOT_WRITE_REGISTERS: &str = "Couldn't write extended state";
 
 /// Condition that the main thread was stopped inside `futex(FUTEX_WAIT…)`: it waits for a lock. That call may
 /// return EINTR at any time, as it does after a signal, and Python then makes pending calls; otherwise the

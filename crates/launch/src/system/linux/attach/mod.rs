@@ -74,7 +74,6 @@ pub(crate) fn attach(request: &AttachRequest<'_>) -> anyhow::Result<AttachedReco
     if let Some(recording) = recorded::dump(&process, request)? {
         return Ok(recording);
     }
-    waiting::note_stop_signals()?;
     let scratch = Scratch::new()?;
     let claimed = output::claim(request.output)?;
     let claimed = claimed.unwrap_or_else(|| ClaimedFolder { folder: scratch.at("recording"), is_new: true });

@@ -27,7 +27,6 @@ pub(super) fn dump(
         thread::sleep(POLL_INTERVAL);
     }
     let Some((name, before)) = found() else { return Ok(None) };
-    waiting::note_stop_signals()?;
     (request.progress.say)(&format!("process {} has a recorder: asking it to write", process.pid));
     watcher.dump(&name);
     let began = Instant::now();
