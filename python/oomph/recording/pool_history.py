@@ -70,6 +70,9 @@ class PoolHistory:
 
         torch.cuda._lazy_call(begin)
 
+    def look(self) -> None:
+        self._is_on = torch.cuda.is_initialized()
+
     def stop(self) -> None:
         if self._is_on:
             self._is_on = False
