@@ -65,7 +65,7 @@ mod tests {
         assert_eq!(found("RTX 4090"), Ok(("rtx4090", memory("rtx4090"))));
         assert_eq!(found("4090").map(|(key, _)| key), Ok("rtx4090"), "a name, not a size in bytes");
         assert_eq!(found("15GiB").map(|(_, memory)| memory), Ok(15 << 30));
-        assert_eq!(found("1TiB"), Ok(("b200", 1 << 40)));
+        assert_eq!(found("1TiB"), Ok(("b300", 1 << 40)), "the largest");
         assert_eq!(gpu_memory("24GiB"), Ok(24 << 30));
         assert!(found("gtx").is_err_and(|why| why.contains("24GiB") && why.contains("h100")));
     }
