@@ -1,8 +1,8 @@
 //! gdb, which asks the interpreter of a process to run code soon.
 //!
-//! The process stands still for that, some 40 milliseconds. gdb first shows that it can write the registers of
-//! this processor. Then it makes two calls, neither of which can wait for anything that the stopped program
-//! holds:
+//! The process stands still for that, some 40 milliseconds. gdb first shows that it can write the registers
+//! of this processor. Then it makes two calls, neither of which can wait for anything that the stopped
+//! program holds:
 //!
 //! - `mmap`, one system call, for memory that nobody else uses, not even `malloc`;
 //! - `Py_AddPendingCall`, which Python allows at any moment, with or without its lock.
@@ -40,8 +40,8 @@ const MAX_END_BYTES: u64 = 64;
 /// What gdb prints when everything was done.
 const DONE: &str = "oomph: done";
 
-/// Text for `PyRun_SimpleString`: an expression that ends with a dictionary. Its value `PAGE` is a tuple with the
-/// address and the length of the memory that the text is in.
+/// Text for `PyRun_SimpleString`: an expression that ends with a dictionary. Its value `PAGE` is a tuple with
+/// the address and the length of the memory that the text is in.
 pub(super) struct PythonText {
     pub(super) before_address: String,
 }
