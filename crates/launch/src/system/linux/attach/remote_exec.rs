@@ -1,7 +1,7 @@
 //! Python 3.14, whose threads run a script when they are asked to (PEP 768, `sys.remote_exec`).
 //!
-//! The process is not stopped: what Python documents for debuggers is written into its memory, namely the path
-//! of the script, and two flags at which the main thread looks between two instructions.
+//! The process is not stopped: what Python documents for debuggers is written into its memory, namely the
+//! path of the script, and two flags at which the main thread looks between two instructions.
 
 use super::debugger::{may_trace, python_file};
 use super::process::RunningProcess;
