@@ -11,7 +11,7 @@ from typing import Any
 PATH: str = globals()["PATH"]
 TOKEN: str = globals()["TOKEN"]
 PAGE: tuple[int, int] = globals()["PAGE"]
-"""Address and length of the memory that a debugger has put this text into."""
+"""Address and length of the memory that a debugger has put this text into; zeros where Python has read it from a file."""
 WAITS: int = globals()["WAITS"]
 """Whether the main thread was waiting for a lock. Then it has time, and might not come again."""
 
@@ -39,10 +39,11 @@ def load(is_loaded: Any) -> None:
         return  # `oomph` has given up, and nobody waits for an answer
     finally:
         let_go()
-        import ctypes
-
         address, length = PAGE
-        ctypes.CDLL(None).munmap(ctypes.c_void_p(address), ctypes.c_size_t(length))
+        if length:
+            import ctypes
+
+            ctypes.CDLL(None).munmap(ctypes.c_void_p(address), ctypes.c_size_t(length))
 
 
 def start() -> None:

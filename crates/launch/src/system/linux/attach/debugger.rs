@@ -1,8 +1,8 @@
 //! gdb, which asks the interpreter of a process to run code soon.
 //!
-//! The process stands still for that, some 40 milliseconds. gdb first shows that it can write the registers of
-//! this processor. Then it makes two calls, neither of which can wait for anything that the stopped program
-//! holds:
+//! The process stands still for that, some 40 milliseconds. gdb first shows that it can write the registers
+//! of this processor. Then it makes two calls, neither of which can wait for anything that the stopped
+//! program holds:
 //!
 //! - `mmap`, one system call, for memory that nobody else uses, not even `malloc`;
 //! - `Py_AddPendingCall`, which Python allows at any moment, with or without its lock.
@@ -40,11 +40,17 @@ const MAX_END_BYTES: u64 = 64;
 /// What gdb prints when everything was done.
 const DONE: &str = "oomph: done";
 
-/// Text for `PyRun_SimpleString`: an expression that ends with a dictionary, whose last value is a tuple
-/// with the
-/// address and the length of the memory that the text is in.
+/// Text for `PyRun_SimpleString`: an expression that ends with a dictionary. Its value `PAGE` is a tuple with
+/// the address and the length of the memory that the text is in.
 pub(super) struct PythonText {
     pub(super) before_address: String,
+}
+
+impl PythonText {
+    /// The same text as a script, which is in no such memory.
+    pub(super) fn script(&self) -> String {
+        format!("{}0, 0), 'WAITS': 0}})\n", self.before_address)
+    }
 }
 
 /// The functions of a process that are called.
@@ -56,14 +62,8 @@ struct CalledFunctions {
 
 impl CalledFunctions {
     fn find(process: &RunningProcess) -> Result<CalledFunctions, Failure> {
-        let executable = std::fs::read_link(format!("/proc/{}/exe", process.pid)).unwrap_or_default();
-        let executable = executable.to_string_lossy();
-        let python = match ProcessFile::find(process, |file| file.name().starts_with("libpython3"))? {
-            None => ProcessFile::find(process, |file| file.path == executable)?,
-            library => library,
-        };
         let names = ["Py_AddPendingCall", "PyRun_SimpleString"];
-        let python = python.map(|file| file.functions(names)).transpose()?.flatten();
+        let python = python_file(process)?.map(|file| file.functions(names)).transpose()?.flatten();
         let Some([add_pending_call, run_string]) = python else {
             let cause = "its Python does not export the functions of the C API";
             return Err(process.refuse(cause, Some("use `oomph run` instead")));
@@ -74,6 +74,16 @@ impl CalledFunctions {
             return Err(process.refuse("its C library is not glibc", Some("use `oomph run` instead")));
         };
         Ok(CalledFunctions { mmap, add_pending_call, run_string })
+    }
+}
+
+/// Opens the file that the interpreter of a process is in.
+pub(super) fn python_file(process: &RunningProcess) -> Result<Option<ProcessFile<'_>>, Failure> {
+    let executable = std::fs::read_link(format!("/proc/{}/exe", process.pid)).unwrap_or_default();
+    let executable = executable.to_string_lossy();
+    match ProcessFile::find(process, |file| file.name().starts_with("libpython3"))? {
+        None => ProcessFile::find(process, |file| file.path == executable),
+        library => Ok(library),
     }
 }
 
@@ -100,7 +110,7 @@ pub(super) fn run_soon(process: &RunningProcess, text: &PythonText, scratch: &Sc
     let gdb = command.spawn().map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => process.refuse(
             format!("gdb is not installed, which Python 3.{} needs for this", process.python),
-            Some("install it, for example with `apt install gdb`; Python 3.14 does without"),
+            Some("install it, for example with `apt install gdb`"),
         ),
         _ => process.refuse(format!("gdb cannot be started: {error}"), None),
     })?;
@@ -235,7 +245,7 @@ fn wait(mut gdb: Child) -> io::Result<String> {
 }
 
 /// Fails if the system forbids this user to trace the process.
-fn may_trace(process: &RunningProcess) -> Result<(), Failure> {
+pub(super) fn may_trace(process: &RunningProcess) -> Result<(), Failure> {
     const SCOPE: &str = "/proc/sys/kernel/yama/ptrace_scope";
     let scope = std::fs::read_to_string(SCOPE).ok().and_then(|scope| scope.trim().parse().ok()).unwrap_or(0);
     let is_root = rustix::process::geteuid().is_root();

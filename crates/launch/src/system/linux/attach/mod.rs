@@ -8,6 +8,7 @@ mod debugger;
 mod folder;
 mod process;
 mod recorded;
+mod remote_exec;
 mod symbols;
 
 use crate::attach::{AttachRequest, AttachedRecording};
@@ -20,6 +21,7 @@ use debugger::PythonText;
 use failure::Failure;
 use folder::SharedFolder;
 use process::RunningProcess;
+use remote_exec::AskedThread;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -37,6 +39,7 @@ const LEAVING_TIMEOUT: Duration = Duration::from_secs(10);
 const PACKAGES: [&str; 3] = ["heap/", "interpreter/", "recording/"];
 const BOOTSTRAP_FILES: [&str; 3] = ["bootstrap/__init__.py", "bootstrap/attach.py", "bootstrap/settings.py"];
 const PARTS: &str = "parts";
+const START: &str = "start.py";
 const NOTES: &str = "notes";
 const PROBLEMS: &str = "problems";
 
@@ -94,10 +97,19 @@ fn visit(
     let shared = SharedFolder::new(process, scratch)
         .map_err(|error| process.refuse(format!("no private folder can be made for it: {error}"), None))?;
     let text = write_parts(&shared, request)?;
+    shared.write(START, text.script().as_bytes())?;
     shared.hand_over()?;
-    debugger::run_soon(process, &text, scratch)?;
+    let start = shared.at(START);
+    let asked = start.to_str().map(|path| AskedThread::ask(process, path)).transpose()?.flatten();
+    if asked.is_none() {
+        debugger::run_soon(process, &text, scratch)?;
+    }
     let visit = AttachVisit { process, request, shared: &shared };
-    let pause = visit.wait()?;
+    let pause = visit.wait().inspect_err(|_| {
+        if let Some(asked) = &asked {
+            asked.take_back(process);
+        }
+    })?;
     let shown = output::shown(&claimed.folder);
     shared.collect(&claimed.folder).map_err(|error| unwritable(&shown, &error))?;
     let snapshots = crate::ranks(&claimed.folder)?.into_iter().map(|rank| rank.snapshot).collect::<Vec<_>>();

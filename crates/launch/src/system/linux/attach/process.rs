@@ -117,20 +117,26 @@ impl RunningProcess {
         Ok(bytes)
     }
 
+    /// Writes into its memory.
+    pub(super) fn write_memory(&self, address: u64, bytes: &[u8]) -> io::Result<()> {
+        File::options().write(true).open(format!("/proc/{}/mem", self.pid))?.write_all_at(bytes, address)
+    }
+
     /// Opens the file behind a mapping. Nothing else can be there, whoever the folders belong to: its first
     /// bytes are those in memory.
     pub(super) fn open_mapped(&self, mapping: &Mapping) -> Result<File, Failure> {
         const HEADER_BYTES: usize = 1024;
-        let path = format!("/proc/{}/root{}", self.pid, mapping.path);
+        // In a container the path is that of the container, after a mere `chroot` that of the system.
+        let paths = [format!("/proc/{}/root{}", self.pid, mapping.path), mapping.path.clone()];
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let found = rustix::fs::open(path, flags, Mode::empty()).map(File::from).ok();
+        let open = |path| rustix::fs::open(path, flags, Mode::empty()).map(File::from).ok();
         let is_loaded = |file: &File| {
             let mut header = [0; HEADER_BYTES];
             file.metadata().is_ok_and(|metadata| metadata.is_file())
                 && file.read_exact_at(&mut header, 0).is_ok()
                 && self.memory(mapping.start, HEADER_BYTES).is_ok_and(|memory| memory == header)
         };
-        found.filter(is_loaded).ok_or_else(|| {
+        paths.into_iter().filter_map(open).find(is_loaded).ok_or_else(|| {
             let cause =
                 format!("`{}` is not the file that it has loaded: it was updated since", mapping.path);
             self.refuse(cause, Some("restart it, and attach then"))
