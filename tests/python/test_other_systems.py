@@ -58,7 +58,7 @@ import importlib, pkgutil, oomph
 imported = []
 for module in pkgutil.walk_packages(oomph.__path__, "oomph."):
     # They act when they are imported, need a trainer, or are not for Python.
-    if module.name.endswith((".__main__", ".sitecustomize", ".lightning", ".transformers", ".liboomph_emulator", ".liboomph_tracer")):
+    if module.name.endswith((".__main__", ".sitecustomize", ".attach_load", ".attach_start", ".lightning", ".transformers", ".liboomph_emulator", ".liboomph_tracer")):
         continue
     try:
         importlib.import_module(module.name)

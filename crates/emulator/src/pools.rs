@@ -2,8 +2,8 @@
 //!
 //! A pool takes memory from the device in chunks, and keeps what is freed until a synchronization finds more
 //! than its release threshold. Work completes immediately here, so a freed block can be reused at once, on
-//! any stream. None of this is documented. Chunks have the size measured on an H200; how blocks are rounded and
-//! that none lies across two chunks is a model (docs/explanation/emulation.md).
+//! any stream. None of this is documented. Chunks have the size measured on an H200; how blocks are rounded
+//! and that none lies across two chunks is a model (docs/explanation/emulation.md).
 //!
 //! PyTorch keeps no history with this allocator, so the pools keep one for oomph's Python part.
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import functools
 import os
 import shutil
@@ -105,6 +104,8 @@ class _Oomph:
 
 
 def _is_free(descriptor: int) -> bool:
+    import fcntl  # not on every system that reads recordings
+
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:

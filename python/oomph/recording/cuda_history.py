@@ -96,7 +96,7 @@ class CudaHistory:
         if self._pytorchs is None:
             return  # stopped before the program came to CUDA
         try:
-            self._was_on = _has_history()
+            self._was_on = torch.cuda.is_initialized() and _has_history()
             self._record(_WITH_STACKS)
             self.is_on = True
             begun()
