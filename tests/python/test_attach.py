@@ -275,7 +275,7 @@ WAITS = {
 OPTIONS = ("--no-holders",)
 
 
-@pytest.mark.parametrize("kind", WAITS)
+@pytest.mark.parametrize("kind", ["for a lock", pytest.param("for a thread", marks=NIGHTLY)])
 def test_a_main_thread_that_waits_for_others_comes_at_once(start, kind):
     program = start(idle(WAITS[kind]))
     program.until("ready")
@@ -319,6 +319,7 @@ BUSY_IN_C = """
     while not (STOPPED): time.sleep(0.01)"""
 
 
+@pytest.mark.nightly
 def test_a_main_thread_in_c_code_is_waited_for_only_as_long_as_asked(start):
     program = start(idle(BUSY_IN_C))
     program.until("busy")

@@ -71,7 +71,7 @@ HIDDEN = 3 << 20
 KEPT = 1 << 20
 
 
-@pytest.fixture(scope="module", params=["cuda", "cpu"])
+@pytest.fixture(scope="module", params=["cuda", pytest.param("cpu", marks=pytest.mark.nightly)])
 def cells(request, tmp_path_factory):
     """The cells of the notebook with their outputs, after a real kernel has run it."""
     folder = tmp_path_factory.mktemp("notebook")
