@@ -17,8 +17,6 @@ import pytest
 from conftest import FORKING_PYTHON, OOMPH, Recorded
 from forking import EMULATED
 
-pytestmark = pytest.mark.skipif(shutil.which("gdb") is None, reason="gdb is not installed (`make debugger`)")
-
 GPU = (
     "name=NVIDIA H200;devices=1;memory=150109880320;others=0;context=552599552;cublas=71303168;cudnn=102760448;major=9;minor=0;"
     "multiprocessors=132;threads_per_multiprocessor=2048;blocks_per_multiprocessor=32;shared_per_multiprocessor=233472;"

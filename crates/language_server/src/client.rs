@@ -14,7 +14,7 @@ pub(crate) struct ClientFeatures {
     pub(crate) encoding: PositionEncoding,
     /// Whether it asks for diagnostics of files itself.
     pub(crate) pulls: bool,
-    /// Whether it can be told to ask again.
+    /// Whether it asks for diagnostics again on request.
     pub(crate) refreshes: bool,
     pub(crate) related_information: bool,
     /// Whether edits may name the version that they are for.

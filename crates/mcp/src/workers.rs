@@ -136,7 +136,7 @@ impl WorkerPool {
         process
     }
 
-    /// Returns what a model may be told about the server.
+    /// Returns the roots as a list, for the instructions to the model.
     pub(crate) fn roots_in_words(&self) -> String {
         self.roots.iter().map(shown_path).collect::<Vec<_>>().join(", ")
     }

@@ -243,8 +243,13 @@ class CudaHistory:
             snapshot: dict[str, Any] = torch.cuda.memory._snapshot()
         return snapshot
 
+    @property
+    def _is_as_we_ask(self) -> bool:
+        """Whether the history is on, and the program has none of its own whose settings count."""
+        return self.is_on and self._asked is None and not self._was_on
+
     def record_stacks(self, *, wanted: bool) -> bool:
-        if self._pytorchs is not None and self.is_on and self._asked is None and not self._was_on:
+        if self._pytorchs is not None and self._is_as_we_ask:
             self._has_stacks = wanted
             self._record(_WITH_STACKS if wanted else None)
             return wanted
@@ -258,7 +263,7 @@ class CudaHistory:
     @contextmanager
     def _frees_with_stacks(self) -> Iterator[None]:
         """Records which line returns memory to the device: here no exception is on its way."""
-        changes = self.is_on and self._asked is None and not self._was_on
+        changes = self._is_as_we_ask
         if changes:
             self.has_own_frames = True
             self._try_to_record("all")

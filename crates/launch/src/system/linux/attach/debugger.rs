@@ -1,6 +1,6 @@
 //! gdb, which asks the interpreter of a process to run code soon.
 //!
-//! The process stands still for that, some 40 milliseconds. gdb first shows that it can write the registers
+//! The process is stopped for some 40 milliseconds. gdb first shows that it can write the registers
 //! of this processor. Then it makes two calls, neither of which can wait for anything that the stopped
 //! program holds:
 //!
@@ -89,7 +89,6 @@ pub(super) fn python_file(process: &RunningProcess) -> Result<Option<ProcessFile
 
 /// Has the interpreter of a process run `text` in its main thread, as soon as that comes to it.
 pub(super) fn run_soon(process: &RunningProcess, text: &PythonText, scratch: &Scratch) -> anyhow::Result<()> {
-    may_trace(process)?;
     let calls = CalledFunctions::find(process)?;
     let length = (text.before_address.len() as u64 + MAX_END_BYTES).next_multiple_of(PAGE_BYTES);
     let after = format!(", {length}), 'WAITS': 0}})\n\0");

@@ -94,6 +94,7 @@ fn visit(
     scratch: &Scratch,
     claimed: &ClaimedFolder,
 ) -> anyhow::Result<AttachedRecording> {
+    debugger::may_trace(process)?;
     let shared = SharedFolder::new(process, scratch)
         .map_err(|error| process.refuse(format!("no private folder can be made for it: {error}"), None))?;
     let text = write_parts(&shared, request)?;

@@ -3,12 +3,14 @@
 //! The process is not stopped: what Python documents for debuggers is written into its memory, namely the
 //! path of the script, and two flags at which the main thread looks between two instructions.
 
-use super::debugger::{may_trace, python_file};
+use super::debugger::python_file;
 use super::process::RunningProcess;
 use failure::Failure;
 
 /// First bytes of the runtime of a Python that can do this.
 const COOKIE: u64 = u64::from_le_bytes(*b"xdebugpy");
+/// First minor version of Python 3 that can.
+const FIRST_RELEASE: u32 = 14;
 /// Release whose table of offsets is known, in the upper half of its version.
 const RELEASE: u64 = 0x030e;
 /// Words of that table (`pycore_debug_offsets.h` of Python 3.14).
@@ -34,7 +36,9 @@ pub(super) struct AskedThread {
 impl AskedThread {
     /// Asks the main thread of a process to run a script; `None` if its Python cannot do that.
     pub(super) fn ask(process: &RunningProcess, script: &str) -> Result<Option<AskedThread>, Failure> {
-        may_trace(process)?;
+        if process.python < FIRST_RELEASE {
+            return Ok(None);
+        }
         let runtime = python_file(process)?.map(|file| file.functions(["_PyRuntime"])).transpose()?.flatten();
         let Some([runtime]) = runtime.filter(|[runtime]| runtime.code == COOKIE) else { return Ok(None) };
         let table = words(process, runtime.address, TABLE_WORDS)?;
