@@ -1,7 +1,8 @@
 """What `oomph attach` does in a process: a recording from now on, or of this moment, after which nothing of ours is left.
 
 All of it runs in a thread of ours, except what looks at tensors or changes PyTorch: that is done by the main thread, between two
-instructions of the program, as Python would run a signal handler there.
+instructions of the program, as Python would run a signal handler there. Only while the main thread waits in the system, outside
+PyTorch, does our thread do that as well.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ from .settings import Settings
 _POLL_SECONDS = 0.2
 """How often to look whether `oomph` is still there, and whether the time is over."""
 _RETRY_SECONDS = 0.02
+_IDLE_SECONDS = 0.5
+"""How long the main thread must not have moved to be taken for idle."""
 _MAX_SECONDS_TO_LEAVE = 5.0
 """How long to wait for the main thread before PyTorch's functions are put back from this one."""
 
@@ -58,9 +61,8 @@ class Stopped(Exception):
     """`oomph` has ended, or the main thread does not come."""
 
 
-def run(settings: dict[str, Any], attachment: dict[str, Any], let_go: Callable[[], None], unload: Callable[[], None]) -> None:
-    """Returns when nothing is left. `let_go` lets the main thread go on if it waits for us, and `unload` takes our modules out of
-    the interpreter."""
+def run(settings: dict[str, Any], attachment: dict[str, Any], unload: Callable[[], None]) -> None:
+    """Returns when nothing is left. `unload` takes our modules out of the interpreter."""
     of = Settings(**settings)
     asked = Attachment(**attachment)
     messages.listener = of.report_problem
@@ -68,7 +70,7 @@ def run(settings: dict[str, Any], attachment: dict[str, Any], let_go: Callable[[
     try:
         with _Oomph(asked.lock) as oomph:
             of.note("loaded", "")
-            _Visit(of, asked, oomph, let_go).make()
+            _Visit(of, asked, oomph).make()
     except Stopped as stopped:
         of.note("stopped", str(stopped))
     except Exception as error:
@@ -122,11 +124,10 @@ def _is_held(path: str) -> bool:
 
 
 class _Visit:
-    def __init__(self, settings: Settings, asked: Attachment, oomph: _Oomph, let_go: Callable[[], None]) -> None:
+    def __init__(self, settings: Settings, asked: Attachment, oomph: _Oomph) -> None:
         self._settings = settings
         self._asked = asked
         self._oomph = oomph
-        self._let_go = let_go
         self._recorder: Recorder | None = None
         self._modes = 0
 
@@ -134,7 +135,9 @@ class _Visit:
         if recorder.active is not None or self._has_own_recorder():
             raise Stopped("the program records itself with `oomph.record()`")
         try:
-            self._in_main_thread(self._begin, self._asked.timeout)
+            # The history of CPU memory is a mode of the thread that starts it.
+            is_mode = self._asked.seconds is not None and not torch.cuda.is_initialized()
+            self._in_main_thread(self._begin, self._asked.timeout, may_be_idle=not is_mode)
             if self._recorder is not None and self._asked.seconds is not None:
                 self._record(self._recorder, self._asked.seconds)
         finally:
@@ -162,7 +165,7 @@ class _Visit:
         of = self._recorder = Recorder(options, history, problem=self._settings.report_problem)
         if self._asked.seconds is not None:
             of.install()
-            self._modes = 0 if has_gpu else 1  # the history of CPU memory is a mode, too
+            self._modes = 0 if has_gpu else 1
             return
         history.look()
         if not self._dump(of):
@@ -197,14 +200,19 @@ class _Visit:
                 time.sleep(_RETRY_SECONDS)
             of.leave()
 
-    def _in_main_thread(self, function: Callable[[], object], seconds: float, *, needs_oomph: bool = True) -> object:
+    def _in_main_thread(
+        self, function: Callable[[], object], seconds: float, *, needs_oomph: bool = True, may_be_idle: bool = True
+    ) -> object:
+        """`may_be_idle`: whether this thread calls `function` while the main thread waits for a request or a lock."""
         call = _PendingCall(function, modes=self._modes)
         end = time.monotonic() + seconds
         call.ask()
-        self._let_go()
+        wait = _MainThreadWait()
         while not call.is_done.wait(_RETRY_SECONDS if call.is_refused else _POLL_SECONDS):
             if call.is_refused:
                 call.ask()
+            if may_be_idle and wait.goes_on() and not _is_in_optimizer() and call.take_back():
+                return function()
             try:
                 if needs_oomph:
                     self._oomph.check()
@@ -270,6 +278,41 @@ class _PendingCall:
         finally:
             self.is_done.set()
         return False
+
+
+class _MainThreadWait:
+    """Whether the main thread waits in the system, for a request or a lock, outside PyTorch."""
+
+    def __init__(self) -> None:
+        main = threading.main_thread()
+        self._thread = main.ident
+        self._system_call = f"/proc/self/task/{main.native_id}/syscall"
+        self._where: object = None
+        self._since = time.monotonic()
+
+    def goes_on(self) -> bool:
+        """Whether it has not moved since `_IDLE_SECONDS`."""
+        where = self._look()
+        if where is None or where != self._where:
+            self._where, self._since = where, time.monotonic()
+            return False
+        return time.monotonic() - self._since > _IDLE_SECONDS
+
+    def _look(self) -> object:
+        innermost = frame = sys._current_frames().get(self._thread or 0)
+        while frame is not None:
+            if frame.f_globals.get("__name__", "").partition(".")[0] == "torch":
+                return None
+            frame = frame.f_back
+        try:
+            with open(self._system_call) as file:
+                system_call = file.read()
+        except OSError:
+            return None
+        # `running` where it is in none. The first number is that of the call, the last two are addresses.
+        if innermost is None or system_call.startswith(("running", "-1")):
+            return None
+        return innermost.f_code, innermost.f_lasti, system_call
 
 
 def _is_safe_point(modes: int) -> bool:

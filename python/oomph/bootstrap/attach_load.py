@@ -76,7 +76,7 @@ def main() -> None:
     except BaseException:
         unload()
         raise
-    attach.run(parts["settings"], parts["attachment"], parts["let_go"], unload)
+    attach.run(parts["settings"], parts["attachment"], unload)
 
 
 main()

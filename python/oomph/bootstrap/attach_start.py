@@ -1,6 +1,6 @@
 """The first that `oomph attach` has a process run, in its main thread: a thread that loads the rest from a private folder.
 
-Its globals `PATH`, `TOKEN`, `PAGE` and `WAITS` come from `oomph`. Only a file that begins with the token is run, so it does not
+Its globals `PATH`, `TOKEN` and `PAGE` come from `oomph`. Only a file that begins with the token is run, so it does not
 matter who may create one by this name when `oomph` has given up and removed its own.
 """
 
@@ -12,33 +12,22 @@ PATH: str = globals()["PATH"]
 TOKEN: str = globals()["TOKEN"]
 PAGE: tuple[int, int] = globals()["PAGE"]
 """Address and length of the memory that a debugger has put this text into; zeros where Python has read it from a file."""
-WAITS: int = globals()["WAITS"]
-"""Whether the main thread was waiting for a lock. Then it has time, and might not come again."""
-
-_MAX_SECONDS_TO_LOAD = 10.0
 
 
-def load(is_loaded: Any) -> None:
-    """`is_loaded`: a lock that the main thread waits for."""
-    import contextlib
+def load() -> None:
     import json
     import os
-
-    def let_go() -> None:
-        with contextlib.suppress(RuntimeError):
-            is_loaded.release()
 
     try:
         descriptor = os.open(PATH, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with open(descriptor, encoding="utf-8", errors="surrogateescape") as file:
             text = file.read()
         if text.startswith(TOKEN):
-            parts = {**json.loads(text.removeprefix(TOKEN)), "let_go": let_go}
+            parts = json.loads(text.removeprefix(TOKEN))
             exec(parts["load"], {"__name__": "oomph_attach", "parts": parts})
     except Exception:
         return  # `oomph` has given up, and nobody waits for an answer
     finally:
-        let_go()
         address, length = PAGE
         if length:
             import ctypes
@@ -50,18 +39,33 @@ def start() -> None:
     import _thread
     import signal
 
-    is_loaded = _thread.allocate_lock()
-    is_loaded.acquire()
     # A signal that the program waits for must not find this thread.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
-        _thread.start_new_thread(load, (is_loaded,))
+        _thread.start_new_thread(load, ())
     except RuntimeError:
         return  # no more threads
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    if WAITS:
-        is_loaded.acquire(True, _MAX_SECONDS_TO_LOAD)
 
 
-start()
+class Raising:
+    """What a handler of a signal has raised here, for the program: whoever runs this text would only print it."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def __bool__(self) -> bool:
+        raise self.error
+
+    def ask(self) -> None:
+        import ctypes
+
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
+        ctypes.pythonapi.Py_AddPendingCall(ctypes.pythonapi.PyObject_IsTrue, ctypes.py_object(self))
+
+
+try:
+    start()
+except BaseException as error:
+    Raising(error.with_traceback(None)).ask()

@@ -4,12 +4,17 @@
 //! writes the recorder's files and holds a lock, the other writes notes and the recording. If this process
 //! ends, even by `kill -9`, the lock is free, and the other side leaves within a second.
 
-mod debugger;
 mod folder;
+#[cfg(target_arch = "x86_64")]
+mod inserted_code;
+#[cfg(target_arch = "x86_64")]
+mod main_thread;
 mod process;
 mod recorded;
 mod remote_exec;
 mod symbols;
+#[cfg(target_arch = "x86_64")]
+mod traced_thread;
 
 use crate::attach::{AttachRequest, AttachedRecording};
 use crate::output::{self, ClaimedFolder};
@@ -17,7 +22,6 @@ use crate::run_folder::PYTHON_FILES;
 use crate::scratch::{Scratch, unwritable};
 use crate::{path_for_python, waiting};
 use analysis::words::counted;
-use debugger::PythonText;
 use failure::Failure;
 use folder::SharedFolder;
 use process::RunningProcess;
@@ -31,6 +35,8 @@ use std::time::{Duration, Instant};
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Time after which the user is told what is being waited for.
 const NOTICE_DELAY: Duration = Duration::from_secs(1);
+/// How long a main thread that has been asked to run a script may take to come to it before it is stopped.
+const ASKING_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time between two messages about a recording.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 /// How long the recorder may take to leave when it is asked to.
@@ -51,6 +57,25 @@ struct LoadedParts<'a> {
     folder: Box<RawValue>,
     settings: VisitSettings,
     attachment: Attachment,
+}
+
+/// What runs first in the process.
+struct PythonText {
+    /// An expression that ends with a dictionary.
+    before_address: String,
+}
+
+impl PythonText {
+    /// Returns the text for memory of its own, `length` bytes at `page`.
+    #[cfg(target_arch = "x86_64")]
+    fn bytes(&self, page: u64, length: u64) -> Vec<u8> {
+        format!("{}{page:#018x}, {length:12})}})\n\0", self.before_address).into_bytes()
+    }
+
+    /// Returns the text as a script.
+    fn script(&self) -> String {
+        format!("{}0, 0)}})\n", self.before_address)
+    }
 }
 
 /// Fields of `settings.py`.
@@ -94,7 +119,7 @@ fn visit(
     scratch: &Scratch,
     claimed: &ClaimedFolder,
 ) -> anyhow::Result<AttachedRecording> {
-    debugger::may_trace(process)?;
+    process.check_traceable()?;
     let shared = SharedFolder::new(process, scratch)
         .map_err(|error| process.refuse(format!("no private folder can be made for it: {error}"), None))?;
     let text = write_parts(&shared, request)?;
@@ -103,14 +128,9 @@ fn visit(
     let start = shared.at(START);
     let asked = start.to_str().map(|path| AskedThread::ask(process, path)).transpose()?.flatten();
     if asked.is_none() {
-        debugger::run_soon(process, &text, scratch)?;
+        run_soon(process, &text)?;
     }
-    let visit = AttachVisit { process, request, shared: &shared };
-    let pause = visit.wait().inspect_err(|_| {
-        if let Some(asked) = &asked {
-            asked.take_back(process);
-        }
-    })?;
+    let pause = AttachVisit { process, request, shared: &shared, text: &text, asked }.wait()?;
     let shown = output::shown(&claimed.folder);
     shared.collect(&claimed.folder).map_err(|error| unwritable(&shown, &error))?;
     let snapshots = crate::ranks(&claimed.folder)?.into_iter().map(|rank| rank.snapshot).collect::<Vec<_>>();
@@ -121,6 +141,18 @@ fn visit(
         return Err(Failure::new(what, cause, None).into());
     }
     Ok(AttachedRecording { snapshots, folder: shown, problems, pause })
+}
+
+#[cfg(target_arch = "x86_64")]
+use main_thread::run_soon;
+
+#[cfg(not(target_arch = "x86_64"))]
+fn run_soon(process: &RunningProcess, _: &PythonText) -> Result<(), Failure> {
+    let cause = format!(
+        "its Python 3.{} cannot be asked to run code, and this is not an x86-64 processor",
+        process.python
+    );
+    Err(process.refuse(cause, Some("Python 3.14 can be; or use `oomph run`")))
 }
 
 /// Writes what the process loads, and returns what makes it do so.
@@ -157,7 +189,7 @@ fn write_parts(shared: &SharedFolder, request: &AttachRequest<'_>) -> anyhow::Re
     let start = serde_json::to_string(file("bootstrap/attach_start.py"))?;
     let before_address = format!(
         "__import__('builtins').exec({start}, {{'__name__': 'oomph_attach', 'PATH': {}, 'TOKEN': '{token}', \
-         'PAGE': (0x",
+         'PAGE': (",
         path(PARTS)?
     );
     Ok(PythonText { before_address })
@@ -171,19 +203,22 @@ struct AttachVisit<'a> {
     process: &'a RunningProcess,
     request: &'a AttachRequest<'a>,
     shared: &'a SharedFolder,
+    text: &'a PythonText,
+    asked: Option<AskedThread>,
 }
 
 impl AttachVisit<'_> {
     /// Waits until the recorder has left the process; returns how long the program stood still for the dump.
-    fn wait(&self) -> anyhow::Result<Option<Duration>> {
+    fn wait(mut self) -> anyhow::Result<Option<Duration>> {
         let waited = self.wait_for_end();
         if waited.is_err() {
+            self.take_back();
             self.leave();
         }
         waited
     }
 
-    fn wait_for_end(&self) -> anyhow::Result<Option<Duration>> {
+    fn wait_for_end(&mut self) -> anyhow::Result<Option<Duration>> {
         let began = Instant::now();
         let mut progress = VisitProgress { stage: VisitStage::Waiting, at: began, is_told: false };
         loop {
@@ -201,6 +236,10 @@ impl AttachVisit<'_> {
                 let hint = "try again while it works (a server: while it serves a request), or with a longer \
                             --timeout";
                 return Err(self.process.refuse(cause, Some(hint)).into());
+            }
+            if !notes.contains_key("loaded") && began.elapsed() > ASKING_TIMEOUT && self.take_back() {
+                // Its main thread may be waiting: then it can be had, if this process may trace it.
+                let _ = run_soon(self.process, self.text);
             }
             progress.tell(&notes, self.process.pid, self.request);
             thread::sleep(POLL_INTERVAL);
@@ -226,6 +265,12 @@ impl AttachVisit<'_> {
         let split =
             |line: &String| line.split_once('\t').map(|(kind, text)| (kind.to_owned(), text.to_owned()));
         lines.iter().filter_map(split).collect()
+    }
+
+    /// Takes back what the main thread has been asked for. Returns whether it was.
+    fn take_back(&mut self) -> bool {
+        let asked = self.asked.take();
+        asked.inspect(|asked| asked.take_back(self.process)).is_some()
     }
 
     /// Has the recorder leave, and waits until it has.

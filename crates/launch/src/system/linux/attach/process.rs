@@ -4,6 +4,7 @@ use failure::Failure;
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 
@@ -26,9 +27,11 @@ pub(super) struct RunningProcess {
     pub(super) maps: Vec<Mapping>,
 }
 
-/// A part of a file that is mapped into a process.
+/// A part of a file, or of the kernel's `[vdso]`, that is mapped into a process.
 pub(super) struct Mapping {
     pub(super) start: u64,
+    end: u64,
+    pub(super) is_code: bool,
     pub(super) offset: u64,
     pub(super) path: String,
 }
@@ -83,6 +86,29 @@ impl RunningProcess {
         Ok(RunningProcess { pid, started, user, group, python, maps })
     }
 
+    /// Returns a process that need not be one of Python with torch.
+    #[cfg(test)]
+    pub(super) fn for_tests(pid: u32) -> RunningProcess {
+        let maps = read(pid, "maps").expect("readable");
+        let maps = maps.lines().filter_map(Mapping::parse).collect();
+        RunningProcess { pid, started: started(pid).expect("readable"), user: 0, group: 0, python: 0, maps }
+    }
+
+    /// Fails if the system forbids this user to trace it.
+    pub(super) fn check_traceable(&self) -> Result<(), Failure> {
+        const SCOPE: &str = "/proc/sys/kernel/yama/ptrace_scope";
+        let scope = std::fs::read_to_string(SCOPE).ok().and_then(|scope| scope.trim().parse().ok());
+        let is_root = rustix::process::geteuid().is_root();
+        match scope.unwrap_or(0) {
+            3.. => Err(self.refuse(format!("{SCOPE} is 3: no process may be traced"), None)),
+            1.. if !is_root => {
+                let cause = format!("{SCOPE} is {}: only root may trace it", scope.unwrap_or(0));
+                Err(self.refuse(cause, Some("use `sudo`")))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Returns whether it is still there.
     pub(super) fn is_running(&self) -> bool {
         let is_zombie = || read(self.pid, "stat").is_ok_and(|stat| state(&stat).starts_with('Z'));
@@ -117,6 +143,14 @@ impl RunningProcess {
         Ok(bytes)
     }
 
+    /// Reads its memory from an address on: at most `length` bytes, and less where it ends.
+    pub(super) fn memory_up_to(&self, address: u64, length: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; length];
+        let read = File::open(format!("/proc/{}/mem", self.pid))?.read_at(&mut bytes, address)?;
+        bytes.truncate(read);
+        Ok(bytes)
+    }
+
     /// Writes into its memory.
     pub(super) fn write_memory(&self, address: u64, bytes: &[u8]) -> io::Result<()> {
         File::options().write(true).open(format!("/proc/{}/mem", self.pid))?.write_all_at(bytes, address)
@@ -146,11 +180,19 @@ impl RunningProcess {
 
 impl Mapping {
     fn parse(line: &str) -> Option<Mapping> {
+        let number = |digits: &str| u64::from_str_radix(digits, 16).ok();
         let mut fields = line.splitn(6, ' ');
-        let start = u64::from_str_radix(fields.next()?.split('-').next()?, 16).ok()?;
-        let offset = u64::from_str_radix(fields.nth(1)?, 16).ok()?;
+        let (start, end) = fields.next()?.split_once('-')?;
+        let is_code = fields.next()?.contains('x');
+        let offset = number(fields.next()?)?;
         let path = fields.nth(2)?.trim_start();
-        path.starts_with('/').then(|| Mapping { start, offset, path: path.to_owned() })
+        let mapping =
+            Mapping { start: number(start)?, end: number(end)?, is_code, offset, path: path.to_owned() };
+        (path.starts_with('/') || path == "[vdso]").then_some(mapping)
+    }
+
+    pub(super) fn range(&self) -> Range<u64> {
+        self.start..self.end
     }
 
     /// Returns the name of the file.

@@ -3,8 +3,8 @@
 //! The process is not stopped: what Python documents for debuggers is written into its memory, namely the
 //! path of the script, and two flags at which the main thread looks between two instructions.
 
-use super::debugger::python_file;
 use super::process::RunningProcess;
+use super::symbols::python_file;
 use failure::Failure;
 
 /// First bytes of the runtime of a Python that can do this.

@@ -21,7 +21,7 @@ pub(super) struct ProcessFunction {
 /// A file that a process has loaded.
 pub(super) struct ProcessFile<'a> {
     process: &'a RunningProcess,
-    name: &'a str,
+    pub(super) path: &'a str,
     file: ReadCache<File>,
     start: u64,
 }
@@ -35,7 +35,7 @@ impl<'a> ProcessFile<'a> {
         let mapping = process.maps.iter().find(|mapping| mapping.offset == 0 && is_meant(mapping));
         let Some(mapping) = mapping else { return Ok(None) };
         let file = ReadCache::new(process.open_mapped(mapping)?);
-        Ok(Some(ProcessFile { process, name: mapping.name(), file, start: mapping.start }))
+        Ok(Some(ProcessFile { process, path: &mapping.path, file, start: mapping.start }))
     }
 
     /// Returns its functions of these names, or nothing if it does not have all of them.
@@ -44,7 +44,7 @@ impl<'a> ProcessFile<'a> {
         names: [&str; N],
     ) -> Result<Option<[ProcessFunction; N]>, Failure> {
         let unreadable =
-            || self.process.refuse(format!("the symbols of its `{}` cannot be read", self.name), None);
+            || self.process.refuse(format!("the symbols of `{}` cannot be read", self.path), None);
         let elf = ElfFile64::<object::Endianness, _>::parse(&self.file).map_err(|_| unreadable())?;
         let ours = if cfg!(target_arch = "aarch64") { Architecture::Aarch64 } else { Architecture::X86_64 };
         if elf.architecture() != ours {
@@ -69,5 +69,15 @@ impl<'a> ProcessFile<'a> {
             functions.push(ProcessFunction { address, code });
         }
         Ok(functions.try_into().ok())
+    }
+}
+
+/// Opens the file that the interpreter of a process is in.
+pub(super) fn python_file(process: &RunningProcess) -> Result<Option<ProcessFile<'_>>, Failure> {
+    let executable = std::fs::read_link(format!("/proc/{}/exe", process.pid)).unwrap_or_default();
+    let executable = executable.to_string_lossy();
+    match ProcessFile::find(process, |file| file.name().starts_with("libpython3"))? {
+        None => ProcessFile::find(process, |file| file.path == executable),
+        library => Ok(library),
     }
 }
