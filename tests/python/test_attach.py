@@ -25,7 +25,7 @@ GPU = (
 """As `oomph run --emulate h200` describes it to the emulator."""
 
 BEGIN = """
-    import gc, json, os, pathlib, selectors, signal, socket, subprocess, sys, threading, time
+    import collections, functools, gc, json, os, pathlib, selectors, signal, socket, subprocess, sys, threading, time
     import torch
 
     def state():
@@ -280,6 +280,15 @@ WAITS = {
     signal.signal(signal.SIGUSR1, lambda *_: 1 / 0)
     threading.Thread(target=watch).start()
     try: time.sleep(100)
+    except ZeroDivisionError: signal.signal(signal.SIGUSR1, signal.SIG_DFL)""",
+    "after work in C": """
+    def watch():
+        while not (STOPPED): time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, lambda *_: 1 / 0)
+    threading.Thread(target=watch).start()
+    work = functools.partial(sum, range(50_000_000))
+    try: collections.deque(map(functools.partial.__call__, [work, functools.partial(time.sleep, 100)]))
     except ZeroDivisionError: signal.signal(signal.SIGUSR1, signal.SIG_DFL)""",
     "for a process": """
     subprocess.run(["sh", "-c", "for _ in $(seq 600); do [ -e stop ] && exit; sleep 0.05; done"], check=True)""",

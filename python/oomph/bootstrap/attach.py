@@ -284,9 +284,9 @@ class _MainThreadWait:
     """Whether the main thread waits in the system, for a request or a lock, outside PyTorch."""
 
     def __init__(self) -> None:
-        main = threading.main_thread()
-        self._thread = main.ident
-        self._system_call = f"/proc/self/task/{main.native_id}/syscall"
+        self._thread = threading.main_thread().ident
+        # Python's own `native_id` is that of the parent after a fork.
+        self._system_call = f"/proc/self/task/{os.getpid()}/syscall"
         self._where: object = None
         self._since = time.monotonic()
 

@@ -8,7 +8,7 @@
 //! A main thread that waits for the network, the clock or another process might not come to that for hours. It gave
 //! Python's lock back before it began to wait, so it can take it and run the text at once.
 
-use super::PythonText;
+use super::{MainThreadNeed, PythonText};
 use super::inserted_code::{self, CodeParameters};
 use super::process::{Mapping, RunningProcess};
 use super::symbols::{ProcessFunction, python_file};
@@ -86,14 +86,14 @@ enum MainThreadState {
 }
 
 /// Has the interpreter of a process run `text` in its main thread, as soon as that comes to it.
-pub(super) fn run_soon(process: &RunningProcess, text: &PythonText) -> Result<(), Failure> {
+pub(super) fn run_soon(process: &RunningProcess, text: &PythonText, need: MainThreadNeed) -> Result<(), Failure> {
     let (functions, python_path) = PythonFunctions::find(process)?;
     // When the thread that traces ends, the kernel lets go whatever it has not.
     thread::scope(|scope| {
         let tracer = scope.spawn(|| {
             let mut main = TracedThread::stop(process)?;
             let started = match functions.are_there(process) {
-                true => start(process, &mut main, &functions, python_path, text),
+                true => start(process, &mut main, (&functions, python_path), text, need),
                 false => Err(process.refuse("it runs another program by now", None)),
             };
             match started {
@@ -108,10 +108,13 @@ pub(super) fn run_soon(process: &RunningProcess, text: &PythonText) -> Result<()
 fn start(
     process: &RunningProcess,
     main: &mut TracedThread<'_>,
-    functions: &PythonFunctions,
-    python_path: &str,
+    (functions, python_path): (&PythonFunctions, &str),
     text: &PythonText,
+    need: MainThreadNeed,
 ) -> Result<CallOutcome, Failure> {
+    if need == MainThreadNeed::Waiting && state(process, main, python_path) == MainThreadState::Busy {
+        return Ok(CallOutcome::Left);
+    }
     // The text's pages go when it has run, the last page with that of the code.
     let text_bytes = (text.bytes(0, 0).len() as u64).next_multiple_of(PAGE_BYTES);
     let page = map(process, main, text_bytes + PAGE_BYTES, libc::PROT_READ | libc::PROT_WRITE)?;

@@ -35,8 +35,9 @@ use std::time::{Duration, Instant};
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Time after which the user is told what is being waited for.
 const NOTICE_DELAY: Duration = Duration::from_secs(1);
-/// How long a main thread that has been asked to run a script may take to come to it before it is stopped.
-const ASKING_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time after which a main thread that has not come is looked at again, and then again after twice that time: it may have
+/// begun to wait.
+const RETRY_DELAY: Duration = Duration::from_secs(2);
 /// Time between two messages about a recording.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 /// How long the recorder may take to leave when it is asked to.
@@ -128,7 +129,7 @@ fn visit(
     let start = shared.at(START);
     let asked = start.to_str().map(|path| AskedThread::ask(process, path)).transpose()?.flatten();
     if asked.is_none() {
-        run_soon(process, &text)?;
+        run_soon(process, &text, MainThreadNeed::Any)?;
     }
     let pause = AttachVisit { process, request, shared: &shared, text: &text, asked }.wait()?;
     let shown = output::shown(&claimed.folder);
@@ -143,11 +144,18 @@ fn visit(
     Ok(AttachedRecording { snapshots, folder: shown, problems, pause })
 }
 
+/// Whether a main thread is disturbed that does not wait.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum MainThreadNeed {
+    Any,
+    Waiting,
+}
+
 #[cfg(target_arch = "x86_64")]
 use main_thread::run_soon;
 
 #[cfg(not(target_arch = "x86_64"))]
-fn run_soon(process: &RunningProcess, _: &PythonText) -> Result<(), Failure> {
+fn run_soon(process: &RunningProcess, _: &PythonText, _: MainThreadNeed) -> Result<(), Failure> {
     let cause = format!(
         "its Python 3.{} cannot be asked to run code, and this is not an x86-64 processor",
         process.python
@@ -220,6 +228,7 @@ impl AttachVisit<'_> {
 
     fn wait_for_end(&mut self) -> anyhow::Result<Option<Duration>> {
         let began = Instant::now();
+        let mut retry = RETRY_DELAY;
         let mut progress = VisitProgress { stage: VisitStage::Waiting, at: began, is_told: false };
         loop {
             waiting::check_not_stopped()?;
@@ -237,9 +246,11 @@ impl AttachVisit<'_> {
                             --timeout";
                 return Err(self.process.refuse(cause, Some(hint)).into());
             }
-            if !notes.contains_key("loaded") && began.elapsed() > ASKING_TIMEOUT && self.take_back() {
-                // Its main thread may be waiting: then it can be had, if this process may trace it.
-                let _ = run_soon(self.process, self.text);
+            if !notes.contains_key("loaded") && began.elapsed() > retry {
+                retry *= 2;
+                let need = if self.take_back() { MainThreadNeed::Any } else { MainThreadNeed::Waiting };
+                // A failure leaves what it was asked first.
+                let _ = run_soon(self.process, self.text, need);
             }
             progress.tell(&notes, self.process.pid, self.request);
             thread::sleep(POLL_INTERVAL);
