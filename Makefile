@@ -10,7 +10,7 @@ PYTEST_OPTIONS =
 # One more than there are cores: programs of the tests wait for each other now and then.
 TEST_PROCESSES = $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
-.PHONY: demo test test-rust test-python test-page wheel page page-types lint deny fmt fuzz bench predictions field nightly docs python-env page-env docs-env browser terminal neovim prometheus debugger
+.PHONY: demo test test-rust test-python test-page wheel page page-types lint deny fmt fuzz bench predictions field nightly docs python-env page-env docs-env browser terminal neovim prometheus
 
 demo: ## build, then explain a bundled real snapshot
 	@cargo build --quiet --bin oomph
@@ -23,7 +23,7 @@ test-rust: ## tests of the crates
 	cargo $(NEXTEST) --workspace
 	cargo test --quiet --doc --workspace
 
-test-python: python-env page-env browser terminal prometheus debugger ## tests of the command, the wheel, the recorder and the page
+test-python: python-env page-env browser terminal prometheus ## tests of the command, the wheel, the recorder and the page
 	cargo build --workspace
 	MATURIN_PEP517_ARGS="--profile dev" $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall .
 	OOMPH=target/debug/oomph $(VENV)/bin/python -m pytest -q -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_OPTIONS) tests/python
@@ -96,9 +96,6 @@ browser: ## Chromium for the tests of the page
 
 terminal: ## tmux for the tests of `oomph watch`
 	command -v tmux >/dev/null || (apt-get update -qq && apt-get install -qq -y --no-install-recommends tmux)
-
-debugger: ## gdb for the tests of `oomph attach`
-	command -v gdb >/dev/null || (apt-get update -qq && apt-get install -qq -y --no-install-recommends gdb)
 
 neovim: ## Neovim for the nightly test of `oomph server`
 	command -v nvim >/dev/null || (apt-get update -qq && apt-get install -qq -y --no-install-recommends neovim)

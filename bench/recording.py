@@ -141,9 +141,13 @@ def overhead(name: str, ways: list[str], rounds: int, steps: int, folder: str) -
 
 
 def more(values: list[float], bare: list[float]) -> str:
-    """How much more than bare, round by round: the median, and the quartiles."""
-    low, middle, high = statistics.quantiles((100 * (of / without - 1) for of, without in zip(values, bare, strict=True)), n=4)
-    return f"{middle:+.1f}% ({low:+.1f} to {high:+.1f})"
+    """How much more than bare, round by round: the median, its 95% confidence interval, and the quartiles."""
+    ratios = sorted(100 * (of / without - 1) for of, without in zip(values, bare, strict=True))
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    # The number of values below the median of all possible rounds is binomial.
+    margin = round(0.98 * len(ratios) ** 0.5)
+    first, last = ratios[max(0, len(ratios) // 2 - margin)], ratios[min(len(ratios) - 1, len(ratios) // 2 + margin)]
+    return f"{middle:+.1f}% [{first:+.1f}, {last:+.1f}] ({low:+.1f} to {high:+.1f})"
 
 
 def dumps(folder: str, steps: int) -> None:
@@ -184,7 +188,7 @@ def main() -> None:
     torch.manual_seed(0)
     print(f"# {torch.cuda.get_device_name()}, torch {torch.__version__}, Python {sys.version.split()[0]}\n")
     print(f"{arguments.rounds} rounds of {arguments.steps} steps.\n")
-    print("| program | way | ms per step | against bare (quartiles) | ms of processor time | against bare | ", end="")
+    print("| program | way | ms per step | against bare [95% interval] (quartiles) | ms of processor time | against bare | ", end="")
     print("fastest tenth | against bare |\n|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for name in PROGRAMS:

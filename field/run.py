@@ -2,6 +2,7 @@
 
     python field/run.py --gpu real --runs 3 --jobs 5          on this machine's GPU
     python field/run.py --gpu h200-emulated                   on the emulated GPU
+    python field/run.py --attach                              `oomph attach` comes and goes, instead of `oomph run`
 
 Compares standard output, standard error, exit code, written files, allocator requests and peaks, and the number of ranks in
 the recording. Measures times: per step, from the end of the program's own code (or a signal) to the end of the process, and
@@ -19,6 +20,7 @@ import difflib
 import fnmatch
 import hashlib
 import json
+import itertools
 import os
 import pathlib
 import re
@@ -29,6 +31,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -44,6 +47,8 @@ MARKER_TIMEOUT = 120
 MEMORY_TOLERANCE = 0.01
 """Share by which memory may differ in programs whose kernels are chosen by timing."""
 DIFF_LINES = 12
+VISIT_PAUSE = "0.5"
+"""Seconds that a program stays at each step when it is attached to."""
 
 SAME, DIFFERS, KNOWN, NOT_INSTALLED, FAILED_BARE = "same", "differs", "known", "not installed", "failed bare"
 
@@ -121,7 +126,7 @@ class Run:
     ending: float | None
     """From the end of the program's code, or the signal, to the end of the process."""
     own: str
-    """Output of oomph itself."""
+    """Output of oomph itself, or what became of each `oomph attach`."""
     last_lines: str
     """End of standard error, including its variable parts, for programs that fail."""
 
@@ -148,6 +153,7 @@ class Emulated:
         kept = folder / "environment"
         if not kept.exists():
             raise SystemExit(f"error: `{oomph} run --emulate {card}` does not start a program")
+        (folder / "site" / "oomph_child").rename(folder / "site" / "oomph_emulated")
         pairs = (pair.partition("=") for pair in kept.read_text().split("\0") if pair)
         self.environment = {name: value for name, _, value in pairs}
 
@@ -169,10 +175,61 @@ class Emulated:
         }
 
 
+class Visitor(threading.Thread):
+    """Attaches to the processes of a program, one after the other and again and again, until it has ended."""
+
+    KINDS = (["--for", "1s"], [], ["--no-holders"])
+
+    def __init__(self, oomph: pathlib.Path, process: subprocess.Popen[bytes], folder: pathlib.Path) -> None:
+        super().__init__(daemon=True)
+        self.oomph = oomph
+        self.process = process
+        self.folder = folder
+        self.outcomes: dict[str, int] = {}
+
+    def run(self) -> None:
+        kinds = itertools.cycle(self.KINDS)
+        for number in itertools.count():
+            found = self._processes()
+            if self.process.poll() is not None:
+                return
+            for pid in found:
+                options = ["--timeout", "5s", "-o", str(self.folder / f"recording{number}-{pid}")]
+                command = [str(self.oomph), "attach", str(pid), *next(kinds), *options]
+                done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+                outcome = "recorded" if done.returncode == 0 else re.sub(r"\d+", "#", "".join(_causes(done.stderr)))
+                self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
+            time.sleep(0.1)
+
+    def _processes(self) -> list[int]:
+        found = []
+        for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+            try:
+                group = path.read_text().rpartition(")")[2].split()[2]
+            except OSError:
+                continue
+            if int(group) == self.process.pid:
+                found.append(int(path.parent.name))
+        return sorted(found)
+
+
+def _causes(text: str) -> list[str]:
+    lines = text.splitlines()
+    return [line.strip() for line in lines if "cause:" in line] or lines[-1:]
+
+
 class Trial:
     """Runs programs on one GPU."""
 
-    def __init__(self, oomph: pathlib.Path, python: pathlib.Path, gpu: str, folder: pathlib.Path, options: list[str]) -> None:
+    def __init__(
+        self,
+        oomph: pathlib.Path,
+        python: pathlib.Path,
+        gpu: str,
+        folder: pathlib.Path,
+        options: list[str] | None,
+    ) -> None:
+        """`options`: those of `oomph run`; None for `oomph attach`."""
         self.oomph = oomph
         self.options = options
         self.python = python
@@ -216,7 +273,8 @@ class Trial:
         command = [*program.command, *program.arguments]
         for placeholder, value in words.items():
             command = [word.replace(placeholder, value) for word in command]
-        if is_recorded:
+        is_started_by_oomph = is_recorded and self.options is not None
+        if is_started_by_oomph:
             own = ["--emulate", self.card] if self.card else []
             own += [*self.options, "-o", str(recording)]
             # A script or `-m MODULE` goes to an interpreter of our choice; with options of its own, the interpreter is named.
@@ -227,17 +285,20 @@ class Trial:
             command = [str(HERE / "interpreter.sh"), *command]
         environment = {
             **{name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")},
-            **(self.emulated.variables(side) if self.emulated and not is_recorded else {}),
+            **(self.emulated.variables(side) if self.emulated and not is_started_by_oomph else {}),
             # What one run has compiled is not there for the next.
             **{name: str(side / name.lower()) for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR") if not self.card},
             "FIELD_SIDE": str(side),
             "FIELD_PYTHON": str(self.python),
             "NO_COLOR": "1",
             "HF_HUB_OFFLINE": "1",
+            "FIELD_PAUSE": "0" if self.options is not None else VISIT_PAUSE,
             **program.environment,
         }
         given = program.stdin if self.card is None else None
-        exit_code, own_words, sent, ended = self._wait(program, command, environment, work, side, given)
+        exit_code, own_words, sent, ended = self._wait(
+            program, command, environment, work, side, given, is_visited=is_recorded and not is_started_by_oomph
+        )
         if program.wait_for is not None:
             deadline = time.monotonic() + 20
             while not (work / program.wait_for).exists() and time.monotonic() < deadline:
@@ -252,7 +313,7 @@ class Trial:
 
         def text(name: str) -> str:
             # Where the emulated GPU's own files are, which PyTorch names in warnings.
-            found = re.sub(r'[^\s"\']*/oomph(?:_child)?/(?:emulation|techniques)/', "{emulated}/", _read(side / name, replaced))
+            found = re.sub(r'[^\s"\']*/oomph(?:_child|_emulated)?/(?:emulation|techniques)/', "{emulated}/", _read(side / name, replaced))
             return re.sub(r"\(pid=\d+\)", "(pid)", found)  # of Python's warnings
 
         stderr = "".join(line for line in text("stderr").splitlines(True) if not line.startswith("oomph: "))
@@ -262,7 +323,7 @@ class Trial:
             stderr=_removed(stderr, program.jitter.get("stderr", ())),
             files=_files(work, placed, program.jitter.get("files", ())),
             memory=sorted((found["cuda"] for found in processes if "cuda" in found), key=str),
-            ranks=len(list(recording.glob("rank*.json"))) if is_recorded else None,
+            ranks=len(list(recording.glob("rank*.json"))) if is_started_by_oomph else program.ranks,
             steps=[step for found in processes for step in found["steps"]],
             seconds=ended - began,
             ending=ended - since if since else None,
@@ -278,6 +339,8 @@ class Trial:
         work: pathlib.Path,
         side: pathlib.Path,
         given: str | None,
+        *,
+        is_visited: bool,
     ) -> tuple[int, str, float | None, float]:
         """Exit code, what oomph printed, when the signal was sent, and when the interpreter ended."""
         with open(side / "own", "w+b") as own, open(side / "stdin", "w+") as stdin:
@@ -286,6 +349,9 @@ class Trial:
             process = subprocess.Popen(
                 command, cwd=work, env=environment, stdin=stdin, stdout=own, stderr=own, start_new_session=True
             )
+            visitor = Visitor(self.oomph, process, side.parent)
+            if is_visited:
+                visitor.start()
             deadline = time.monotonic() + program.timeout
             try:
                 watched = _watch(process, side)
@@ -304,7 +370,11 @@ class Trial:
                     pass
                 process.wait()
             own.seek(0)
-            return (128 - code if code < 0 else code), own.read().decode(errors="replace"), sent, ended
+            said = own.read().decode(errors="replace")
+            if is_visited:
+                visitor.join()
+                said += "\n".join(f"{count} × {outcome}" for outcome, count in sorted(visitor.outcomes.items()))
+            return (128 - code if code < 0 else code), said, sent, ended
 
     def _send(self, program: Program, process: subprocess.Popen[bytes], side: pathlib.Path) -> float | None:
         assert program.signal is not None
@@ -519,6 +589,7 @@ def main() -> int:
     parser.add_argument("--keep", type=pathlib.Path, metavar="DIR", help="keep the working directories here")
     parser.add_argument("--from", dest="files", type=pathlib.Path, action="append", metavar="FILE", help="results of --json")
     parser.add_argument("--trace-driver", action="store_true", help="record with `oomph run --trace-driver`; needs a real GPU")
+    parser.add_argument("--attach", action="store_true", help="attach to the programs while they run")
     parser.add_argument("--list", action="store_true", help="list the programs")
     args = parser.parse_args()
     if args.files:
@@ -548,7 +619,7 @@ def main() -> int:
         folder.mkdir(parents=True, exist_ok=True)
         # Not resolved: the path of a virtual environment's interpreter is what makes it that environment's.
         python = pathlib.Path(os.path.abspath(args.python))
-        options = ["--trace-driver"] if args.trace_driver else []
+        options = None if args.attach else ["--trace-driver"] if args.trace_driver else []
         trial = Trial(pathlib.Path(oomph).resolve(), python, args.gpu, folder.resolve(), options)
         chosen = [program for program in chosen if trial.card is None or program.only != "real"]
         installed = trial.installed({module for program in chosen for module in program.needs} | {"torch"})
@@ -565,6 +636,8 @@ def main() -> int:
                 verdict = running.result()
                 verdicts.append(verdict)
                 print(f"{verdict.program.name:30} {verdict.word}", flush=True)
+                if args.attach:
+                    print(*(f"  {line}" for run in verdict.recorded for line in run.own.splitlines()), sep="\n", flush=True)
                 for difference in verdict.differences:
                     print("  " + difference.replace("\n", "\n  "), flush=True)
     verdicts.sort(key=lambda verdict: chosen.index(verdict.program))

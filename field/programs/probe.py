@@ -10,10 +10,21 @@ import sys
 import time
 
 _ticks = []
+_PAUSE = float(os.environ.get("FIELD_PAUSE", "0"))
+"""Seconds to stay at each step and at the end, for `oomph attach`: half of them at work in Python, half asleep."""
+
+
+def _stay():
+    end = time.perf_counter() + _PAUSE / 2
+    while time.perf_counter() < end:
+        pass
+    if _PAUSE:
+        time.sleep(_PAUSE / 2)
 
 
 def tick():
     """Notes the end of a step."""
+    _stay()
     _ticks.append(time.perf_counter())
 
 
@@ -22,6 +33,7 @@ def done():
     folder = os.environ.get("FIELD_SIDE")
     if folder is None:
         return
+    _stay()
     found = {"pid": os.getpid(), "ended": time.time(), "steps": [b - a for a, b in zip(_ticks, _ticks[1:])]}
     torch = sys.modules.get("torch")
     # False in a child that was forked after CUDA was initialized, so CUDA is not called there.

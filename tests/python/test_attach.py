@@ -25,7 +25,7 @@ GPU = (
 """As `oomph run --emulate h200` describes it to the emulator."""
 
 BEGIN = """
-    import collections, functools, gc, json, os, pathlib, selectors, signal, socket, subprocess, sys, threading, time
+    import collections, functools, gc, json, os, pathlib, selectors, signal, socket, subprocess, sys, threading, time, weakref
     import torch
 
     def state():
@@ -65,10 +65,13 @@ TRAIN = (
     DEVICE = sys.argv[1]
     net = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 8)).to(DEVICE)
     optimizer = torch.optim.AdamW(net.parameters())
-    kept, times, allocated = [], [], []
+    kept, times, allocated, batches = [], [], [], []
+    gc.disable()
 
     def step():
         batch = torch.ones(32, 64, device=DEVICE)
+        batches.append(weakref.ref(batch))
+        time.sleep(0.01)
         net(batch).sum().backward()
         kept.append(torch.ones(100_000, device=DEVICE))  # retained
         optimizer.step()
@@ -83,7 +86,7 @@ TRAIN = (
     say("ready", 1)
     while not os.path.exists("stop") and len(times) < int(sys.argv[2]):
         step()
-        time.sleep(0.01)
+    say("batches", sum(batch() is not None for batch in batches))
     say("before", before)
     say("after", state())
     say("times", times)
@@ -120,16 +123,15 @@ class Program:
             self.said[name] = json.loads(value)
         return self.said[word]
 
-    def start_attaching(self, *options: str, output: str = "recording", path: str = "") -> subprocess.Popen:
-        """`path`: folder of commands that come before the system's."""
+    def start_attaching(self, *options: str, output: str = "recording") -> subprocess.Popen:
         command = [OOMPH, "attach", str(self.pid), "-o", output, "--force", *options]
-        environment = {**os.environ, "NO_COLOR": "1", "PATH": path + os.pathsep + os.environ["PATH"]}
+        environment = {**os.environ, "NO_COLOR": "1"}
         return subprocess.Popen(
             command, cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
 
-    def attach(self, *options: str, output: str = "recording", path: str = "", fails: bool = False) -> Recorded:
-        attaching = self.start_attaching(*options, output=output, path=path)
+    def attach(self, *options: str, output: str = "recording", fails: bool = False) -> Recorded:
+        attaching = self.start_attaching(*options, output=output)
         out, said = attaching.communicate(timeout=300)
         assert (attaching.returncode != 0) == fails, out + said
         return Recorded(subprocess.CompletedProcess(attaching.args, attaching.returncode, out, said), self.folder / output)
@@ -229,6 +231,7 @@ def test_nothing_is_left_in_the_program(start, device, options):
     assert "__main__.kept" in recorded.done.stdout
     said = program.stop()
     assert_nothing_is_left(said["before"], said["after"])
+    assert said["batches"] == 0
     # It paused for the dump, and for nothing else.
     pause = float(recorded.done.stderr.split("paused for ")[1].split()[0])
     gaps = sorted(b - a for a, b in zip(said["times"], said["times"][1:]))

@@ -43,6 +43,15 @@ def test_a_recorded_program_behaves_as_it_does_bare(name: str, tmp_path: pathlib
     assert done.returncode == 0
 
 
+@pytest.mark.nightly
+def test_a_program_that_is_attached_to_behaves_as_it_does_alone(tmp_path: pathlib.Path) -> None:
+    results = tmp_path / "results.json"
+    done = field("--attach", "--only", "cuda-graphs", "--json", results)
+    (result,) = json.loads(results.read_text())
+    assert result["verdict"] == "same", done.stdout
+    assert any("recorded" in run["own"] for run in result["recorded"]), done.stdout
+
+
 @pytest.fixture
 def harness(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     spec = importlib.util.spec_from_file_location("field_run", HARNESS)

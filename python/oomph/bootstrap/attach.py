@@ -25,6 +25,7 @@ from torch.optim import optimizer
 
 from ..interpreter import system
 from ..interpreter.errors import keep
+from ..interpreter.frames import is_anywhere
 from ..recording import messages, recorder
 from ..recording.cpu_history import CpuHistory
 from ..recording.cuda_history import CudaHistory
@@ -188,7 +189,9 @@ class _Visit:
         self._settings.note("steps", str(of.count))
         # The thread that takes steps is the one whose tensors these are: it comes first.
         dump = functools.partial(self._dump, of)
-        if not of.request_dump("asked", lambda: bool(self._in_main_thread(dump, self._asked.timeout))):
+        in_main_thread = functools.partial(self._in_main_thread, dump, self._asked.timeout)
+        is_written = of.request_dump("asked", lambda: bool(in_main_thread())) if of.count else in_main_thread()
+        if not is_written:
             raise Stopped("no memory of tensors is known in this process")
 
     def _leave(self, of: Recorder) -> None:
@@ -286,7 +289,7 @@ class _MainThreadWait:
     def __init__(self) -> None:
         self._thread = threading.main_thread().ident
         # Python's own `native_id` is that of the parent after a fork.
-        self._system_call = f"/proc/self/task/{os.getpid()}/syscall"
+        self._files = [f"/proc/self/task/{os.getpid()}/{name}" for name in ("syscall", "status")]
         self._where: object = None
         self._since = time.monotonic()
 
@@ -299,20 +302,36 @@ class _MainThreadWait:
         return time.monotonic() - self._since > _IDLE_SECONDS
 
     def _look(self) -> object:
-        innermost = frame = sys._current_frames().get(self._thread or 0)
-        while frame is not None:
-            if frame.f_globals.get("__name__", "").partition(".")[0] == "torch":
-                return None
-            frame = frame.f_back
         try:
-            with open(self._system_call) as file:
-                system_call = file.read()
+            system_call, status = (_content(path) for path in self._files)
         except OSError:
             return None
         # `running` where it is in none. The first number is that of the call, the last two are addresses.
-        if innermost is None or system_call.startswith(("running", "-1")):
+        if system_call.startswith(("running", "-1")):
             return None
-        return innermost.f_code, innermost.f_lasti, system_call
+        # It may have come back to where it was.
+        switches = [line for line in status.splitlines() if "ctxt_switches" in line]
+        where = _place(self._thread)
+        return where and (where, system_call, switches)
+
+
+def _place(thread: int | None) -> object:
+    """Where a thread is, or None if that is inside PyTorch.
+
+    A frame that is held here keeps the program's tensors alive when it returns. So nothing is done here that would let the
+    program go on meanwhile.
+    """
+    innermost = frame = sys._current_frames().get(thread or 0)
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").partition(".")[0] == "torch":
+            return None
+        frame = frame.f_back
+    return innermost and (innermost.f_code, innermost.f_lasti)
+
+
+def _content(path: str) -> str:
+    with open(path) as file:
+        return file.read()
 
 
 def _is_safe_point(modes: int) -> bool:
@@ -324,10 +343,8 @@ def _is_safe_point(modes: int) -> bool:
 
 def _is_in_optimizer() -> bool:
     """Whether a thread is in the `step()` of an optimizer: it goes through the hooks there, and fails if some come or go."""
-    for innermost in sys._current_frames().values():
-        frame: FrameType | None = innermost
-        while frame is not None:
-            if frame.f_code.co_name == "wrapper" and frame.f_code.co_filename == optimizer.__file__:
-                return True
-            frame = frame.f_back
-    return False
+    return is_anywhere(_is_step_of_optimizer)
+
+
+def _is_step_of_optimizer(frame: FrameType) -> bool:
+    return frame.f_code.co_name == "wrapper" and frame.f_code.co_filename == optimizer.__file__

@@ -10,7 +10,9 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import linecache
+import os
 import sys
+import time
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -18,6 +20,7 @@ parts: dict[str, Any] = globals()["parts"]
 """`files`: source by path inside the package; `folder`: where they would be. The others are arguments of `attach.run`."""
 
 PACKAGE = "oomph_child"
+RETRY_SECONDS = 0.05
 
 
 class Files(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
@@ -64,8 +67,11 @@ def unload() -> None:
 
 
 def main() -> None:
-    if PACKAGE in sys.modules:
-        return  # a recorder of `oomph run`, or another `oomph attach`
+    # A recorder of `oomph run`, or of another `oomph attach` that is about to leave.
+    while PACKAGE in sys.modules:
+        if not os.path.exists(parts["folder"]):
+            return  # `oomph` has given up
+        time.sleep(RETRY_SECONDS)
     finder = Files()
     try:
         sys.meta_path.insert(0, finder)

@@ -11,7 +11,7 @@ from typing import Any
 PATH: str = globals()["PATH"]
 TOKEN: str = globals()["TOKEN"]
 PAGE: tuple[int, int] = globals()["PAGE"]
-"""Address and length of the memory that a debugger has put this text into; zeros where Python has read it from a file."""
+"""Address and length of the memory that `oomph` has written this text to; zeros where Python has read it from a file."""
 
 
 def load() -> None:

@@ -6,7 +6,7 @@ import functools
 import os
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -25,6 +25,23 @@ def callers(depth: int = 1) -> Iterator[FrameType]:
         if not frame.f_code.co_filename.startswith(_HERE):
             yield frame
         frame = frame.f_back
+
+
+def is_anywhere(matches: Callable[[FrameType], bool]) -> bool:
+    """Whether any thread is in a function of which this is true."""
+    innermost: list[FrameType | None] = [*sys._current_frames().values()]
+    frame = None
+    try:
+        while innermost:
+            frame = innermost.pop()
+            while frame is not None:
+                if matches(frame):
+                    return True
+                frame = frame.f_back
+        return False
+    finally:
+        # One of them is that of this function. A frame that refers to itself stays, with the variables of its callers.
+        innermost, frame = [], None
 
 
 def is_users(frame: FrameType) -> bool:

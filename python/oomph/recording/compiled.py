@@ -11,10 +11,11 @@ import functools
 import sys
 import weakref
 from collections.abc import Callable
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any
 
 from ..interpreter.errors import keep
+from ..interpreter.frames import is_anywhere
 
 
 class Compiled:
@@ -58,18 +59,8 @@ def _follow(guarded_code: Any) -> Callable[[], None]:
 def _clean_up(code: weakref.ref[CodeType], hooks: list[Callable[[], None]]) -> None:
     alive = code()
     # Without the code, Dynamo has cleaned up itself; a frame that still runs needs what its code calls.
-    if alive is None or _is_running(alive):
+    if alive is None or is_anywhere(lambda frame: frame.f_code is alive):
         return
     # Dynamo calls what is left in the list when the code dies.
     while hooks:
         hooks.pop()()
-
-
-def _is_running(code: CodeType) -> bool:
-    for frame in sys._current_frames().values():
-        at: FrameType | None = frame
-        while at is not None:
-            if at.f_code is code:
-                return True
-            at = at.f_back
-    return False

@@ -10,7 +10,7 @@ Examples:
   oomph attach 4242                  what fills its memory now, and what holds it
   oomph attach 4242 --for 10m        record for ten minutes: does memory grow from step to step, and where
 
-Only the process's own user and root can attach. Python before 3.14 needs gdb.")]
+Only the process's own user and root can attach; before Python 3.14, only on x86-64.")]
 pub(crate) struct AttachArgs {
     /// A running Python process that uses torch
     #[arg(value_name = "PID")]

@@ -95,6 +95,11 @@ impl SharedFolder {
         self.at(LOCK)
     }
 
+    /// Returns whether there is a file of a name.
+    pub(super) fn has(&self, name: &str) -> bool {
+        rustix::fs::statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    }
+
     /// Returns the lines of a file; none if there is no such file.
     pub(super) fn lines(&self, name: &str) -> Vec<String> {
         let mut text = Vec::new();

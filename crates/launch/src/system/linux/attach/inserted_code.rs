@@ -10,8 +10,10 @@ use std::ops::Range;
 
 /// Value of `CodeParameters::outcome` until the function has returned.
 pub(super) const NOT_RETURNED: u64 = u64::MAX;
-/// Its value if the thread was taken out of the function. No function returns it: results have 32 bits.
+/// Its value if the thread was taken out of the function. No function returns this or the next: results have 32 bits.
 pub(super) const LEFT: u64 = u64::MAX - 1;
+/// Its value if nothing was called.
+pub(super) const NOT_READY: u64 = u64::MAX - 2;
 /// Bytes of the stack below its pointer that belong to the interrupted function.
 const RED_ZONE_BYTES: u64 = 128;
 /// Bytes for the state of the vector units: more than `XSAVE` needs without AMX.
@@ -22,6 +24,9 @@ const PUSHED_BYTES: u64 = 16 * 8;
 // In read-only data: this process never runs it. `XSAVE` writes the state of x87, SSE, AVX and AVX-512; nothing
 // that is called here touches others. Its area needs 64 zeros at byte 512.
 global_asm!(
+    // The compiler may put what reads the labels into another object file of the same library.
+    ".globl oomph_code_start, oomph_code_end_of_call, oomph_code_returned, oomph_code_parameters, oomph_code_end",
+    ".hidden oomph_code_start, oomph_code_end_of_call, oomph_code_returned, oomph_code_parameters, oomph_code_end",
     ".pushsection .rodata",
     ".balign 8",
     "oomph_code_start:",
@@ -55,6 +60,14 @@ global_asm!(
     "xsave64 [rsp]",
     "fninit",
     "ldmxcsr dword ptr [rip + 90f]",
+    "mov rax, qword ptr [rip + 98f]",
+    "test rax, rax",
+    "jz 10f",
+    "call rax",
+    "mov r12, {not_ready}",
+    "test eax, eax",
+    "jz 30f",
+    "10:",
     // With Python's lock, if `acquire` is not 0.
     "mov rax, qword ptr [rip + 91f]",
     "test rax, rax",
@@ -109,10 +122,12 @@ global_asm!(
     "95: .quad 0",
     "96: .quad 0",
     "97: .quad 0",
+    "98: .quad 0",
     "oomph_code_end:",
     ".popsection",
     red_zone = const RED_ZONE_BYTES,
     saved = const SAVED_BYTES,
+    not_ready = const NOT_READY as i64,
 );
 
 unsafe extern "C" {
@@ -125,9 +140,8 @@ unsafe extern "C" {
 
 /// What the code works with; addresses in the other process.
 pub(super) struct CodeParameters {
-    /// `PyGILState_Ensure` and `PyGILState_Release`, or zeros.
-    pub(super) acquire: u64,
-    pub(super) release: u64,
+    /// Functions around the call, or zeros: whether it may be made, what comes before and after it.
+    pub(super) around: [u64; 3],
     /// The function, and its arguments.
     pub(super) function: u64,
     pub(super) arguments: [u64; 2],
@@ -139,16 +153,16 @@ pub(super) struct CodeParameters {
 
 impl CodeParameters {
     /// `at`: addresses of the outcome, and of where the thread goes on.
-    pub(super) fn new(lock: [u64; 2], function: u64, arguments: [u64; 2], at: (u64, u64)) -> CodeParameters {
-        let ([acquire, release], (outcome, resume)) = (lock, at);
-        CodeParameters { acquire, release, function, arguments, outcome, resume }
+    pub(super) fn new(around: [u64; 3], function: u64, arguments: [u64; 2], at: (u64, u64)) -> CodeParameters {
+        let (outcome, resume) = at;
+        CodeParameters { around, function, arguments, outcome, resume }
     }
 }
 
 /// Returns the code, for any address.
 pub(super) fn code(parameters: &CodeParameters) -> Vec<u8> {
-    let CodeParameters { acquire, release, function, arguments, outcome, resume } = *parameters;
-    let words = [acquire, release, function, arguments[0], arguments[1], outcome, resume];
+    let CodeParameters { around: [is_ready, acquire, release], function, arguments, outcome, resume } = *parameters;
+    let words = [acquire, release, function, arguments[0], arguments[1], outcome, resume, is_ready];
     let start = &raw const oomph_code_start;
     // SAFETY: both are labels of one block of the assembler, in this order.
     let code = unsafe { std::slice::from_raw_parts(start, offset(&raw const oomph_code_parameters)) };

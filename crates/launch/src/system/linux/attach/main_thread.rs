@@ -48,11 +48,11 @@ const WAITING_CALLS: [i64; 17] = [
 ];
 
 /// Functions of Python that are called.
-struct PythonFunctions([ProcessFunction; 4]);
+struct PythonFunctions([ProcessFunction; 5]);
 
 impl PythonFunctions {
-    const NAMES: [&str; 4] =
-        ["Py_AddPendingCall", "PyRun_SimpleString", "PyGILState_Ensure", "PyGILState_Release"];
+    const NAMES: [&str; 5] =
+        ["Py_AddPendingCall", "PyRun_SimpleString", "Py_IsInitialized", "PyGILState_Ensure", "PyGILState_Release"];
 
     fn find(process: &RunningProcess) -> Result<(PythonFunctions, &str), Failure> {
         let file = python_file(process)?;
@@ -126,16 +126,18 @@ fn start(
     if state == MainThreadState::WaitsForLock {
         main.interrupt_call();
     }
-    let PythonFunctions([add_pending_call, run_string, acquire, release]) = functions;
+    let PythonFunctions([add_pending_call, run_string, is_initialized, acquire, release]) = functions;
+    // A program that ends has no interpreter any more.
+    let is_ready = is_initialized.address;
     let at = (outcome, main.program_counter());
     let (parameters, timeout, late) = match state {
         MainThreadState::WaitsInPython => (
-            CodeParameters::new([acquire.address, release.address], run_string.address, [page, 0], at),
+            CodeParameters::new([is_ready, acquire.address, release.address], run_string.address, [page, 0], at),
             RUNNING_TIMEOUT,
             LateCall::Keep,
         ),
         _ => (
-            CodeParameters::new([0, 0], add_pending_call.address, [run_string.address, page], at),
+            CodeParameters::new([is_ready, 0, 0], add_pending_call.address, [run_string.address, page], at),
             NOTING_TIMEOUT,
             LateCall::Leave,
         ),
@@ -153,6 +155,7 @@ fn start(
         Ok(CallOutcome::Returned(_)) => {
             Some(process.refuse("too many calls wait for its main thread", Some("try again")))
         }
+        Ok(CallOutcome::NotReady) => Some(process.refuse("its Python has been shut down: it is about to end", None)),
         Ok(CallOutcome::Left) => {
             Some(process.refuse("its main thread was just looking for calls to make", Some("try again")))
         }

@@ -62,20 +62,23 @@ struct LoadedParts<'a> {
 
 /// What runs first in the process.
 struct PythonText {
-    /// An expression that ends with a dictionary.
+    /// Up to a dictionary in a call.
     before_address: String,
 }
+
+/// End of the text. Python would print an error, as when the program is ending and no module can be imported any more.
+const AFTER_ADDRESS: &str = "\nexcept: pass\n";
 
 impl PythonText {
     /// Returns the text for memory of its own, `length` bytes at `page`.
     #[cfg(target_arch = "x86_64")]
     fn bytes(&self, page: u64, length: u64) -> Vec<u8> {
-        format!("{}{page:#018x}, {length:12})}})\n\0", self.before_address).into_bytes()
+        format!("{}{page:#018x}, {length:12})}}){AFTER_ADDRESS}\0", self.before_address).into_bytes()
     }
 
     /// Returns the text as a script.
     fn script(&self) -> String {
-        format!("{}0, 0)}})\n", self.before_address)
+        format!("{}0, 0)}}){AFTER_ADDRESS}", self.before_address)
     }
 }
 
@@ -193,10 +196,10 @@ fn write_parts(shared: &SharedFolder, request: &AttachRequest<'_>) -> anyhow::Re
     let mut text = token.clone().into_bytes();
     serde_json::to_writer(&mut text, &parts)?;
     shared.write(PARTS, &text)?;
-    // JSON's strings are Python's as well. An expression: it gives no name to anything of the program's.
+    // JSON's strings are Python's as well. The text gives no name to anything: it runs among the program's own names.
     let start = serde_json::to_string(file("bootstrap/attach_start.py"))?;
     let before_address = format!(
-        "__import__('builtins').exec({start}, {{'__name__': 'oomph_attach', 'PATH': {}, 'TOKEN': '{token}', \
+        "try: __import__('builtins').exec({start}, {{'__name__': 'oomph_attach', 'PATH': {}, 'TOKEN': '{token}', \
          'PAGE': (",
         path(PARTS)?
     );
@@ -239,11 +242,18 @@ impl AttachVisit<'_> {
             }
             if !notes.contains_key("loaded") && began.elapsed() > self.request.timeout {
                 let seconds = self.request.timeout.as_secs();
-                let cause = format!(
-                    "its main thread ran no Python code for {seconds} s: it is busy in C code, or waits"
-                );
-                let hint = "try again while it works (a server: while it serves a request), or with a longer \
-                            --timeout";
+                let has_come = !self.shared.has(PARTS);
+                let (cause, hint) = match has_come {
+                    true => (
+                        format!("it has been importing modules for {seconds} s, PyTorch perhaps"),
+                        "try again, or with a longer --timeout",
+                    ),
+                    false => (
+                        format!("its main thread ran no Python code for {seconds} s: it is busy in C code, or waits"),
+                        "try again while it works (a server: while it serves a request), or with a longer \
+                         --timeout",
+                    ),
+                };
                 return Err(self.process.refuse(cause, Some(hint)).into());
             }
             if !notes.contains_key("loaded") && began.elapsed() > retry {

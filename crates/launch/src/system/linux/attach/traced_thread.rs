@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 /// How long a thread may take to stop: it may be in a system call of a driver.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_micros(50);
+/// How long to look without a pause: most stops take microseconds.
+const BUSY_POLLING: Duration = Duration::from_millis(1);
 /// `PTRACE_EVENT_STOP`.
 const EVENT_STOP: i32 = 128;
 /// The instruction `syscall`.
@@ -46,6 +48,8 @@ pub(super) struct TracedThread<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallOutcome {
     Returned(i32),
+    /// It may not be called now.
+    NotReady,
     /// It was taking too long, and the thread has left it.
     Left,
     /// It is taking too long, and the thread goes on with it.
@@ -151,10 +155,11 @@ impl<'a> TracedThread<'a> {
                     LateCall::Leave => leaves = self.leave_function(code, parameters)?,
                 }
             }
-            thread::sleep(POLL_INTERVAL);
+            pause(began);
         }
         self.stop_in_program(code)?;
         Ok(match self.result(parameters)? {
+            Some(inserted_code::NOT_READY) => CallOutcome::NotReady,
             Some(inserted_code::LEFT) | None => CallOutcome::Left,
             Some(result) => CallOutcome::Returned(result as i32),
         })
@@ -235,10 +240,11 @@ impl<'a> TracedThread<'a> {
     /// thread has not its own registers.
     fn go_to_next_stop(&self) -> Result<WaitStatus, Failure> {
         ptrace::syscall(self.thread, None).map_err(|error| failed(self.process, error))?;
+        let began = Instant::now();
         loop {
             match poll(self.process, self.thread)? {
                 Some(status) => return Ok(status),
-                None => thread::sleep(POLL_INTERVAL),
+                None => pause(began),
             }
         }
     }
@@ -285,8 +291,16 @@ fn interrupt(
                     format!("its main thread cannot be stopped: it has been in the kernel for {seconds} s");
                 return Err(process.refuse(cause, Some("try again")));
             }
-            None => thread::sleep(POLL_INTERVAL),
+            None => pause(began),
         }
+    }
+}
+
+/// Lets others run before the next look; `began`: when this began to wait.
+fn pause(began: Instant) {
+    match began.elapsed() < BUSY_POLLING {
+        true => thread::yield_now(),
+        false => thread::sleep(POLL_INTERVAL),
     }
 }
 
@@ -434,7 +448,7 @@ print(rounds, handled[0], flush=True)
         let (outcome, code) =
             (map(libc::PROT_READ | libc::PROT_WRITE)?, map(libc::PROT_READ | libc::PROT_EXEC)?);
         let parameters =
-            CodeParameters::new([0, 0], function, [argument, 0], (outcome, thread.program_counter()));
+            CodeParameters::new([0; 3], function, [argument, 0], (outcome, thread.program_counter()));
         process.write_memory(outcome, &inserted_code::NOT_RETURNED.to_le_bytes()).expect("written");
         process.write_memory(code, &inserted_code::code(&parameters)).expect("written");
         let called = thread.run(code, &parameters, timeout, LateCall::Leave)?;
