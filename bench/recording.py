@@ -188,7 +188,9 @@ def main() -> None:
     torch.manual_seed(0)
     print(f"# {torch.cuda.get_device_name()}, torch {torch.__version__}, Python {sys.version.split()[0]}\n")
     print(f"{arguments.rounds} rounds of {arguments.steps} steps.\n")
-    print("| program | way | ms per step | against bare [95% interval] (quartiles) | ms of processor time | against bare | ", end="")
+    print(
+        "| program | way | ms per step | against bare [95% interval] (quartiles) | ms of processor time | against bare | ", end=""
+    )
     print("fastest tenth | against bare |\n|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for name in PROGRAMS:

@@ -19,8 +19,8 @@ import concurrent.futures
 import difflib
 import fnmatch
 import hashlib
-import json
 import itertools
+import json
 import os
 import pathlib
 import re
@@ -313,7 +313,9 @@ class Trial:
 
         def text(name: str) -> str:
             # Where the emulated GPU's own files are, which PyTorch names in warnings.
-            found = re.sub(r'[^\s"\']*/oomph(?:_child|_emulated)?/(?:emulation|techniques)/', "{emulated}/", _read(side / name, replaced))
+            found = re.sub(
+                r'[^\s"\']*/oomph(?:_child|_emulated)?/(?:emulation|techniques)/', "{emulated}/", _read(side / name, replaced)
+            )
             return re.sub(r"\(pid=\d+\)", "(pid)", found)  # of Python's warnings
 
         stderr = "".join(line for line in text("stderr").splitlines(True) if not line.startswith("oomph: "))

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import pathlib
-import shutil
 import signal
 import subprocess
 import sys
@@ -323,6 +322,28 @@ BUSY_IN_C = """
     ctypes.CDLL(None).usleep(8_000_000)
     say("free", 1)
     while not (STOPPED): time.sleep(0.01)"""
+
+
+SHUT_DOWN = """
+import ctypes, os, time
+import torch
+library = ctypes.CDLL(None)
+library.__cxa_atexit(ctypes.cast(library.usleep, ctypes.c_void_p), ctypes.c_void_p(1_500_000), None)
+print(os.getpid(), flush=True)
+"""
+"""A program that goes on for a while when Python has been shut down, as some do that wait for the GPU."""
+
+
+def test_a_program_that_ends_goes_on_to_end(tmp_path):
+    program = subprocess.Popen([sys.executable, "-c", SHUT_DOWN], stdout=subprocess.PIPE, text=True)
+    pid = program.stdout.readline().strip()
+    causes = set()
+    while program.poll() is None:
+        command = [OOMPH, "attach", pid, "--no-holders", "--timeout", "1s", "-o", tmp_path / f"recording{len(causes)}"]
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+        causes |= {line.strip() for line in done.stderr.splitlines() if "cause:" in line}
+    assert program.returncode == 0
+    assert "cause: its Python has been shut down: it is about to end" in causes
 
 
 @pytest.mark.nightly

@@ -344,6 +344,25 @@ def test_a_child_forked_while_the_heap_is_walked_has_the_programs_settings(tmp_p
     assert after == [True, 0.004, 0]
 
 
+PROFILED = """
+import cProfile, torch
+from oomph import record
+kept = [torch.ones(1000) for _ in range(100)]
+with record("recording") as recording:
+    profile = cProfile.Profile()
+    profile.enable()
+    recording.dump()
+    profile.disable()
+print(sum(entry.callcount for entry in profile.getstats()))
+"""
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python has no way to ask for it")
+def test_a_profiler_of_the_program_does_not_see_how_a_dump_is_written(tmp_path):
+    done = subprocess.run([sys.executable, "-c", PROFILED], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 300
+
+
 def test_a_forked_child_ends_on_sigterm_and_calls_nothing_of_ours(run):
     recorded = run(
         MODEL

@@ -26,6 +26,7 @@ from torch.optim import optimizer
 from ..interpreter import system
 from ..interpreter.errors import keep
 from ..interpreter.frames import is_anywhere
+from ..interpreter.pause import unobserved
 from ..recording import messages, recorder
 from ..recording.cpu_history import CpuHistory
 from ..recording.cuda_history import CudaHistory
@@ -154,7 +155,7 @@ class _Visit:
     def _begin(self) -> None:
         has_gpu = torch.cuda.is_initialized()
         most = self._settings.max_events or MAX_EVENTS
-        history = CudaHistory(most) if has_gpu else CpuHistory(most)
+        history = CudaHistory(most, ends_in_any_thread=True) if has_gpu else CpuHistory(most)
         options = Options(
             self._settings.output,
             is_fresh=True,
@@ -186,6 +187,9 @@ class _Visit:
                 self._settings.note("steps", str(count))
             time.sleep(min(_POLL_SECONDS, left))
             self._oomph.check()
+            if of.history.kind == "cpu" and torch.cuda.is_initialized():
+                self._settings.report_problem("the program began to use CUDA, and memory of the CPU was recorded until then")
+                break
         self._settings.note("steps", str(of.count))
         # The thread that takes steps is the one whose tensors these are: it comes first.
         dump = functools.partial(self._dump, of)
@@ -271,7 +275,8 @@ class _PendingCall:
         except IndexError:
             return False
         try:
-            self.result = function()
+            with unobserved():
+                self.result = function()
         except Exception as error:
             self.error = error
             keep(error)

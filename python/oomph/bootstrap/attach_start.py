@@ -6,8 +6,6 @@ matter who may create one by this name when `oomph` has given up and removed its
 
 from __future__ import annotations
 
-from typing import Any
-
 PATH: str = globals()["PATH"]
 TOKEN: str = globals()["TOKEN"]
 PAGE: tuple[int, int] = globals()["PAGE"]

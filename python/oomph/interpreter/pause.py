@@ -1,11 +1,14 @@
-"""Settings of the interpreter that our work changes for a moment: the collector, and how often threads take turns."""
+"""Settings of the interpreter that our work changes for a moment: the collector, how often threads take turns, and whether a
+profiler of the program sees what a thread does."""
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import gc
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from .system import after_fork
@@ -38,6 +41,32 @@ def undisturbed(switch_interval: float | None = None) -> Iterator[None]:
                 sys.setswitchinterval(_interval)
             if _users == 0 and _collects:
                 gc.enable()
+
+
+@contextmanager
+def unobserved() -> Iterator[None]:
+    """Keeps our work in this thread from the program's profilers, tracers and debuggers: PyTorch's profiler with `with_stack`
+    would note millions of our calls. Python has a way to ask for that since 3.11."""
+    if sys.version_info < (3, 11):
+        yield
+        return
+    current, enter, leave = _tracing_functions()
+    thread = current()
+    enter(thread)
+    try:
+        yield
+    finally:
+        leave(thread)
+
+
+@functools.cache
+def _tracing_functions() -> tuple[Callable[[], int], Callable[[int], None], Callable[[int], None]]:
+    """Of Python's C API. The objects are ours alone: `ctypes.pythonapi` shares its own with everybody."""
+    change = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+    current = ctypes.PYFUNCTYPE(ctypes.c_void_p)(("PyThreadState_Get", ctypes.pythonapi))
+    names = ("PyThreadState_EnterTracing", "PyThreadState_LeaveTracing")
+    enter, leave = (change((name, ctypes.pythonapi)) for name in names)
+    return current, enter, leave
 
 
 def _forked() -> None:

@@ -56,7 +56,7 @@ class _Functions(NamedTuple):
 class CudaHistory:
     kind = "cuda"
 
-    def __init__(self, max_events: int) -> None:
+    def __init__(self, max_events: int, *, ends_in_any_thread: bool = False) -> None:
         self.max_events = max_events
         self.is_on = False
         # Absent before torch 2.10: then events do not say where the program was.
@@ -75,9 +75,10 @@ class CudaHistory:
         self._settings_changes: list[tuple[int, dict[int, int], str]] = []
         """When the program has changed the allocator's settings, after how many allocations, and how."""
         self._has_stacks = True
-        # Pinned memory has a history since torch 2.14.
-        has_pinned = "record_pinned_host_memory" in inspect.signature(torch.cuda.memory._record_memory_history).parameters
-        self._with_pinned = {"record_pinned_host_memory": True} if has_pinned else {}
+        known = inspect.signature(torch.cuda.memory._record_memory_history).parameters
+        # Pinned memory has a history since torch 2.14. Annotations of one thread could be ended only by that thread.
+        wanted = {"record_pinned_host_memory": True, "global_record_annotations": ends_in_any_thread}
+        self._options = {name: True for name, is_wanted in wanted.items() if is_wanted and name in known}
         self._asked: dict[str, Any] | None = None
         """The program's own recording, as it has asked for it."""
         self._was_on = False
@@ -231,7 +232,7 @@ class CudaHistory:
         bound.apply_defaults()
         asked = self._asked = dict(bound.arguments)
         more = {"enabled": "all", "max_entries": max(self.max_events, asked["max_entries"]), "clear_history": False}
-        more |= self._with_pinned
+        more |= self._options
         if asked["context"] is None:
             more |= {"context": _WITH_STACKS, "stacks": "python"}
         elif asked["context"] == "all" and not self.can_read_stacks_at_frees:
@@ -258,7 +259,7 @@ class CudaHistory:
     def _record(self, context: str | None) -> None:
         if self._pytorchs is not None and not self._was_on:
             options = {"context": context, "stacks": "python", "max_entries": self.max_events}
-            self._pytorchs.record(enabled="all", **options, **self._with_pinned)
+            self._pytorchs.record(enabled="all", **options, **self._options)
 
     @contextmanager
     def _frees_with_stacks(self) -> Iterator[None]:

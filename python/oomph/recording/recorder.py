@@ -22,7 +22,7 @@ import torch
 
 from ..heap import walk as heap
 from ..interpreter.errors import keep
-from ..interpreter.pause import undisturbed
+from ..interpreter.pause import undisturbed, unobserved
 from ..interpreter.system import after_fork
 from .alarm import Leak, MemoryGrows, parse_request
 from .compiled import Compiled
@@ -584,21 +584,8 @@ class Recorder:
         if not self._lock.acquire(timeout=-1 if seconds is None else seconds / 2):
             return False
         try:
-            if not self.history.allocations():
-                return False
-            # What is left after an exception that ended the program explains less than what was there before it.
-            if ended == "failed" and self._last_word is not None:
-                reason = self._last_word
-            else:
-                self._write_snapshot(reason, seconds)
-            self._count_so_far()
-            self.files.flush_steps()
-            self.phases.flush()
-            self.files.write_json("json", self._summary(reason, ended))
-            self._part(self._write_host_memory)
-            if seconds is not None and self.options.has_heap:
-                self._part(lambda: self._write_last_heap(reason))
-            return True
+            with unobserved():
+                return self._write_all(reason, ended, seconds)
         except Exception as error:
             self._complain(error)
             return False
@@ -607,6 +594,23 @@ class Recorder:
             if reason == "oom":
                 self._in_dumps += self.last_dump_seconds
             self._lock.release()
+
+    def _write_all(self, reason: str, ended: str, seconds: float | None) -> bool:
+        if not self.history.allocations():
+            return False
+        # What is left after an exception that ended the program explains less than what was there before it.
+        if ended == "failed" and self._last_word is not None:
+            reason = self._last_word
+        else:
+            self._write_snapshot(reason, seconds)
+        self._count_so_far()
+        self.files.flush_steps()
+        self.phases.flush()
+        self.files.write_json("json", self._summary(reason, ended))
+        self._part(self._write_host_memory)
+        if seconds is not None and self.options.has_heap:
+            self._part(lambda: self._write_last_heap(reason))
+        return True
 
     def _write_snapshot(self, reason: str, seconds: float | None) -> None:
         # First: what follows makes millions of objects.
@@ -649,7 +653,7 @@ class Recorder:
 
     def _write_growing(self) -> None:
         """While memory grows: when the program is at its end, what its functions held has no name any more."""
-        with self._lock, self._growth.looking():
+        with self._lock, self._growth.looking(), unobserved():
             self._write_heap("growing.heap", "growing")
 
     def _write_host_memory(self) -> None:
