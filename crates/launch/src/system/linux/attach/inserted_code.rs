@@ -1,4 +1,5 @@
-//! Machine code that a stopped thread goes through before it goes on, as it would go through a signal handler.
+//! Machine code that a stopped thread goes through before it goes on, as it would go through a signal
+//! handler.
 //!
 //! It saves every register, calls one function, and puts every register back. So a thread that has been sent
 //! there goes on unharmed even if nobody looks after it any more.
@@ -10,7 +11,8 @@ use std::ops::Range;
 
 /// Value of `CodeParameters::outcome` until the function has returned.
 pub(super) const NOT_RETURNED: u64 = u64::MAX;
-/// Its value if the thread was taken out of the function. No function returns this or the next: results have 32 bits.
+/// Its value if the thread was taken out of the function. No function returns this or the next: results have
+/// 32 bits.
 pub(super) const LEFT: u64 = u64::MAX - 1;
 /// Its value if nothing was called.
 pub(super) const NOT_READY: u64 = u64::MAX - 2;
@@ -21,12 +23,20 @@ const SAVED_BYTES: u64 = 4096;
 /// Bytes of the registers that are pushed: the flags and 15 others.
 const PUSHED_BYTES: u64 = 16 * 8;
 
-// In read-only data: this process never runs it. `XSAVE` writes the state of x87, SSE, AVX and AVX-512; nothing
-// that is called here touches others. Its area needs 64 zeros at byte 512.
+// In read-only data: this process never runs it. `XSAVE` writes the state of x87, SSE, AVX and AVX-512;
+// nothing that is called here touches others. Its area needs 64 zeros at byte 512.
 global_asm!(
     // The compiler may put what reads the labels into another object file of the same library.
-    ".globl oomph_code_start, oomph_code_end_of_call, oomph_code_returned, oomph_code_parameters, oomph_code_end",
-    ".hidden oomph_code_start, oomph_code_end_of_call, oomph_code_returned, oomph_code_parameters, oomph_code_end",
+    ".globl oomph_code_start",
+    ".hidden oomph_code_start",
+    ".globl oomph_code_end_of_call",
+    ".hidden oomph_code_end_of_call",
+    ".globl oomph_code_returned",
+    ".hidden oomph_code_returned",
+    ".globl oomph_code_parameters",
+    ".hidden oomph_code_parameters",
+    ".globl oomph_code_end",
+    ".hidden oomph_code_end",
     ".pushsection .rodata",
     ".balign 8",
     "oomph_code_start:",
@@ -153,15 +163,20 @@ pub(super) struct CodeParameters {
 
 impl CodeParameters {
     /// `at`: addresses of the outcome, and of where the thread goes on.
-    pub(super) fn new(around: [u64; 3], function: u64, arguments: [u64; 2], at: (u64, u64)) -> CodeParameters {
-        let (outcome, resume) = at;
+    pub(super) fn new(
+        around: [u64; 3],
+        function: u64,
+        arguments: [u64; 2],
+        (outcome, resume): (u64, u64),
+    ) -> CodeParameters {
         CodeParameters { around, function, arguments, outcome, resume }
     }
 }
 
 /// Returns the code, for any address.
 pub(super) fn code(parameters: &CodeParameters) -> Vec<u8> {
-    let CodeParameters { around: [is_ready, acquire, release], function, arguments, outcome, resume } = *parameters;
+    let CodeParameters { around, function, arguments, outcome, resume } = *parameters;
+    let [is_ready, acquire, release] = around;
     let words = [acquire, release, function, arguments[0], arguments[1], outcome, resume, is_ready];
     let start = &raw const oomph_code_start;
     // SAFETY: both are labels of one block of the assembler, in this order.

@@ -1,18 +1,18 @@
 //! Has the main thread of a process run Python code soon, in a process that cannot be asked to.
 //!
-//! The thread is stopped for less than a millisecond, makes two system calls for memory that nobody else uses, and goes
-//! through code that calls `Py_AddPendingCall`, which Python allows at any moment, with or without its lock. That notes
-//! that the main thread is to call `PyRun_SimpleString` on the text in that memory between two instructions, which is
-//! when Python runs handlers of signals as well.
+//! The thread is stopped for less than a millisecond, makes two system calls for memory that nobody else
+//! uses, and goes through code that calls `Py_AddPendingCall`, which Python allows at any moment, with or
+//! without its lock. That notes that the main thread is to call `PyRun_SimpleString` on the text in that
+//! memory between two instructions, which is when Python runs handlers of signals as well.
 //!
-//! A main thread that waits for the network, the clock or another process might not come to that for hours. It gave
-//! Python's lock back before it began to wait, so it can take it and run the text at once.
+//! A main thread that waits for the network, the clock or another process might not come to that for hours.
+//! It gave Python's lock back before it began to wait, so it can take it and run the text at once.
 
-use super::{MainThreadNeed, PythonText};
 use super::inserted_code::{self, CodeParameters};
 use super::process::{Mapping, RunningProcess};
 use super::symbols::{ProcessFunction, python_file};
 use super::traced_thread::{CallOutcome, LateCall, TracedThread};
+use super::{MainThreadNeed, PythonText};
 use failure::Failure;
 use nix::errno::Errno;
 use nix::libc;
@@ -51,8 +51,13 @@ const WAITING_CALLS: [i64; 17] = [
 struct PythonFunctions([ProcessFunction; 5]);
 
 impl PythonFunctions {
-    const NAMES: [&str; 5] =
-        ["Py_AddPendingCall", "PyRun_SimpleString", "Py_IsInitialized", "PyGILState_Ensure", "PyGILState_Release"];
+    const NAMES: [&str; 5] = [
+        "Py_AddPendingCall",
+        "PyRun_SimpleString",
+        "Py_IsInitialized",
+        "PyGILState_Ensure",
+        "PyGILState_Release",
+    ];
 
     fn find(process: &RunningProcess) -> Result<(PythonFunctions, &str), Failure> {
         let file = python_file(process)?;
@@ -78,15 +83,19 @@ impl PythonFunctions {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum MainThreadState {
     Busy,
-    /// Waits for a lock. Such a wait may end early at any time, as it does after a signal, and Python then makes
-    /// pending calls.
+    /// Waits for a lock. Such a wait may end early at any time, as it does after a signal, and Python then
+    /// makes pending calls.
     WaitsForLock,
     /// Waits in a module of Python's, which has given Python's lock back.
     WaitsInPython,
 }
 
 /// Has the interpreter of a process run `text` in its main thread, as soon as that comes to it.
-pub(super) fn run_soon(process: &RunningProcess, text: &PythonText, need: MainThreadNeed) -> Result<(), Failure> {
+pub(super) fn run_soon(
+    process: &RunningProcess,
+    text: &PythonText,
+    need: MainThreadNeed,
+) -> Result<(), Failure> {
     let (functions, python_path) = PythonFunctions::find(process)?;
     // When the thread that traces ends, the kernel lets go whatever it has not.
     thread::scope(|scope| {
@@ -128,11 +137,11 @@ fn start(
     }
     let PythonFunctions([add_pending_call, run_string, is_initialized, acquire, release]) = functions;
     // A program that ends has no interpreter any more.
-    let is_ready = is_initialized.address;
+    let [is_ready, lock, unlock] = [is_initialized, acquire, release].map(|function| function.address);
     let at = (outcome, main.program_counter());
     let (parameters, timeout, late) = match state {
         MainThreadState::WaitsInPython => (
-            CodeParameters::new([is_ready, acquire.address, release.address], run_string.address, [page, 0], at),
+            CodeParameters::new([is_ready, lock, unlock], run_string.address, [page, 0], at),
             RUNNING_TIMEOUT,
             LateCall::Keep,
         ),
@@ -155,7 +164,9 @@ fn start(
         Ok(CallOutcome::Returned(_)) => {
             Some(process.refuse("too many calls wait for its main thread", Some("try again")))
         }
-        Ok(CallOutcome::NotReady) => Some(process.refuse("its Python has been shut down: it is about to end", None)),
+        Ok(CallOutcome::NotReady) => {
+            Some(process.refuse("its Python has been shut down: it is about to end", None))
+        }
         Ok(CallOutcome::Left) => {
             Some(process.refuse("its main thread was just looking for calls to make", Some("try again")))
         }
@@ -208,8 +219,8 @@ fn state(process: &RunningProcess, main: &TracedThread<'_>, python_path: &str) -
     }
 }
 
-/// Returns whether the innermost function outside the C library, by the addresses on the stack, belongs to Python or one
-/// of its modules. A library such as CUDA's may wait with locks of its own.
+/// Returns whether the innermost function outside the C library, by the addresses on the stack, belongs to
+/// Python or one of its modules. A library such as CUDA's may wait with locks of its own.
 fn is_called_by_python(process: &RunningProcess, stack: u64, python_path: &str) -> bool {
     let Ok(stack) = process.memory_up_to(stack, STACK_BYTES) else { return false };
     let words = stack.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));

@@ -35,8 +35,8 @@ use std::time::{Duration, Instant};
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Time after which the user is told what is being waited for.
 const NOTICE_DELAY: Duration = Duration::from_secs(1);
-/// Time after which a main thread that has not come is looked at again, and then again after twice that time: it may have
-/// begun to wait.
+/// Time after which a main thread that has not come is looked at again, and then again after twice that time:
+/// it may have begun to wait.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 /// Time between two messages about a recording.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
@@ -66,7 +66,8 @@ struct PythonText {
     before_address: String,
 }
 
-/// End of the text. Python would print an error, as when the program is ending and no module can be imported any more.
+/// End of the text. Python would print an error, as when the program is ending and no module can be imported
+/// any more.
 const AFTER_ADDRESS: &str = "\nexcept: pass\n";
 
 impl PythonText {
@@ -196,11 +197,12 @@ fn write_parts(shared: &SharedFolder, request: &AttachRequest<'_>) -> anyhow::Re
     let mut text = token.clone().into_bytes();
     serde_json::to_writer(&mut text, &parts)?;
     shared.write(PARTS, &text)?;
-    // JSON's strings are Python's as well. The text gives no name to anything: it runs among the program's own names.
+    // JSON's strings are Python's as well. The text gives no name to anything: it runs among the program's
+    // own names.
     let start = serde_json::to_string(file("bootstrap/attach_start.py"))?;
     let before_address = format!(
-        "try: __import__('builtins').exec({start}, {{'__name__': 'oomph_attach', 'PATH': {}, 'TOKEN': '{token}', \
-         'PAGE': (",
+        "try: __import__('builtins').exec({start}, {{'__name__': 'oomph_attach', 'PATH': {}, \
+         'TOKEN': '{token}', 'PAGE': (",
         path(PARTS)?
     );
     Ok(PythonText { before_address })
@@ -249,7 +251,10 @@ impl AttachVisit<'_> {
                         "try again, or with a longer --timeout",
                     ),
                     false => (
-                        format!("its main thread ran no Python code for {seconds} s: it is busy in C code, or waits"),
+                        format!(
+                            "its main thread ran no Python code for {seconds} s: it is busy in C code, or \
+                             waits"
+                        ),
                         "try again while it works (a server: while it serves a request), or with a longer \
                          --timeout",
                     ),

@@ -1,4 +1,5 @@
-//! A thread of another process that is stopped for a moment, makes system calls or runs code for us, and goes on.
+//! A thread of another process that is stopped for a moment, makes system calls or runs code for us, and goes
+//! on.
 //!
 //! Signals that reach it meanwhile are its own: they are passed on, with the registers that it had before.
 
@@ -94,8 +95,8 @@ impl<'a> TracedThread<'a> {
         self.resumed.rip
     }
 
-    /// Has the system call that the thread is in return as if a signal had interrupted it, if it would be made
-    /// again.
+    /// Has the system call that the thread is in return as if a signal had interrupted it, if it would be
+    /// made again.
     pub(super) fn interrupt_call(&mut self) {
         if self.resumed.rip != self.stopped.rip {
             self.resumed.rip = self.stopped.rip;
@@ -111,8 +112,8 @@ impl<'a> TracedThread<'a> {
             self.set_registers(&user_regs_struct { rip, rax, rdi, rsi, rdx, r10, r8, r9, ..self.resumed })?;
             let began = self.go_to_next_stop()?;
             let WaitStatus::PtraceSyscall(_) = began else {
-                // Something came first. The kernel decides by these registers whether the program's system call is
-                // made again after a handler of a signal.
+                // Something came first. The kernel decides by these registers whether the program's system
+                // call is made again after a handler of a signal.
                 self.set_registers(&self.stopped)?;
                 let signal = match began {
                     WaitStatus::Stopped(_, signal) => Some(signal),
@@ -135,7 +136,8 @@ impl<'a> TracedThread<'a> {
         }
     }
 
-    /// Has the thread run the code that was written to `code`, and stops it again unless it is still in its function.
+    /// Has the thread run the code that was written to `code`, and stops it again unless it is still in its
+    /// function.
     pub(super) fn run(
         &mut self,
         code: u64,
@@ -171,8 +173,8 @@ impl<'a> TracedThread<'a> {
         ptrace::detach(self.thread, None).map_err(|error| failed(self.process, error))
     }
 
-    /// Takes the thread out of its function if it waits for a lock there; in a handler of a signal, it does not. Returns
-    /// whether it did.
+    /// Takes the thread out of its function if it waits for a lock there; in a handler of a signal, it does
+    /// not. Returns whether it did.
     fn leave_function(&mut self, code: u64, parameters: &CodeParameters) -> Result<bool, Failure> {
         self.interrupt_in_code(code)?;
         let is_waiting = current_call(&self.read_registers()?) == Some(libc::SYS_futex);
@@ -236,8 +238,8 @@ impl<'a> TracedThread<'a> {
         }
     }
 
-    /// Waits until the thread stops next, at the beginning or the end of a system call. That cannot be given up: the
-    /// thread has not its own registers.
+    /// Waits until the thread stops next, at the beginning or the end of a system call. That cannot be given
+    /// up: the thread has not its own registers.
     fn go_to_next_stop(&self) -> Result<WaitStatus, Failure> {
         ptrace::syscall(self.thread, None).map_err(|error| failed(self.process, error))?;
         let began = Instant::now();
@@ -333,8 +335,8 @@ fn current_call(registers: &user_regs_struct) -> Option<i64> {
     (number >= 0).then_some(number)
 }
 
-/// Returns the registers with which a stopped thread goes on. The kernel makes an interrupted system call again only
-/// on its way out of that call, and the thread has been elsewhere since.
+/// Returns the registers with which a stopped thread goes on. The kernel makes an interrupted system call
+/// again only on its way out of that call, and the thread has been elsewhere since.
 fn resumed(stopped: user_regs_struct) -> user_regs_struct {
     let registers = user_regs_struct { orig_rax: NO_CALL, ..stopped };
     let again = stopped.rip - SYSCALL.len() as u64;
