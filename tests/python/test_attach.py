@@ -324,6 +324,23 @@ BUSY_IN_C = """
     while not (STOPPED): time.sleep(0.01)"""
 
 
+IN_OPERATOR = """
+    scope = {"__name__": "torch._ops", "os": os, "time": time, "until": until}
+    exec("def operator():\\n while not (STOPPED): time.sleep(0.001)", scope)
+    scope["operator"]()"""
+
+
+@pytest.mark.nightly
+def test_nothing_is_changed_inside_an_operator(start):
+    """PyTorch fails if the mode that it has just seen is gone when it comes back from Python."""
+    program = start(idle(IN_OPERATOR))
+    program.until("ready")
+    refused = program.attach("--for", "1s", "--timeout", "2s", fails=True)
+    assert "the main thread is busy" in refused.done.stderr
+    said = program.stop()
+    assert_nothing_is_left(said["before"], said["after"])
+
+
 SHUT_DOWN = """
 import ctypes, os, time
 import torch

@@ -25,7 +25,7 @@ from torch.optim import optimizer
 
 from ..interpreter import system
 from ..interpreter.errors import keep
-from ..interpreter.frames import is_anywhere
+from ..interpreter.frames import callers, is_anywhere
 from ..interpreter.pause import unobserved
 from ..recording import messages, recorder
 from ..recording.cpu_history import CpuHistory
@@ -40,6 +40,15 @@ _POLL_SECONDS = 0.2
 _RETRY_SECONDS = 0.02
 _IDLE_SECONDS = 0.5
 """How long the main thread must not have moved to be taken for idle."""
+_OPERATORS = (
+    "torch._library",
+    "torch._ops",
+    "torch._subclasses",
+    "torch.autograd",
+    "torch.library",
+    "torch.utils._python_dispatch",
+)
+"""Modules of functions that call operators, or are called by them."""
 _MAX_SECONDS_TO_LEAVE = 5.0
 """How long to wait for the main thread before PyTorch's functions are put back from this one."""
 
@@ -341,9 +350,12 @@ def _content(path: str) -> str:
 
 def _is_safe_point(modes: int) -> bool:
     """Whether the main thread is not in the middle of what must not be disturbed: the capture of a CUDA graph, a mode of PyTorch
-    (a compiler that traces the program, for example), or a step of an optimizer."""
+    (a compiler that traces the program, for example), a step of an optimizer, or a function that an operator has called: PyTorch
+    looks twice at the modes there, and fails if one has gone meanwhile."""
     is_capturing = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
-    return not is_capturing and torch._C._len_torch_dispatch_stack() == modes and not _is_in_optimizer()
+    if is_capturing or torch._C._len_torch_dispatch_stack() != modes or _is_in_optimizer():
+        return False
+    return not any(dict.get(frame.f_globals, "__name__", "").startswith(_OPERATORS) for frame in callers())
 
 
 def _is_in_optimizer() -> bool:
