@@ -23,6 +23,7 @@ def words(finding: dict) -> str:
     return " ".join([finding["summary"], *finding["details"], finding["fix"]])
 
 
+@pytest.mark.nightly
 def test_gradients_that_lead_back_to_their_parameters(findings):
     found = findings(
         """
@@ -850,6 +851,7 @@ for step in range(STEPS):
     assert by["optimizer"] == 4 * 4096 * 4096 and by["parameter"] == 2 * 4096 * 4096, by
 
 
+@pytest.mark.nightly
 def test_caches_that_the_program_keeps_are_its_own_to_empty(findings):
     found = findings(
         """

@@ -139,6 +139,7 @@ def test_the_page_is_escaped_and_code_of_a_prompt_is_the_users():
     assert "<td>&lt;stdin&gt;&lt;b&gt;&amp;:2 in make</td>" in page
 
 
+@pytest.mark.nightly
 def test_the_gpu_is_measured_if_the_callable_uses_it(predict):
     predict.write(
         """

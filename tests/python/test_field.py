@@ -26,12 +26,12 @@ def field(*options: object) -> subprocess.CompletedProcess[str]:
     "name",
     [
         "mnist-workers",
-        "fork-exit-after-cuda",
+        pytest.param("fork-exit-after-cuda", marks=pytest.mark.nightly),
         "options-like-ours",
-        "patches-impl-early",
-        "exits-chained",
+        pytest.param("patches-impl-early", marks=pytest.mark.nightly),
+        pytest.param("exits-chained", marks=pytest.mark.nightly),
         "default-signals-term",
-        "memory-history-guide",
+        pytest.param("memory-history-guide", marks=pytest.mark.nightly),
         "working-directory",
     ],
 )

@@ -261,7 +261,7 @@ WORKERS = """
 """
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("method", ["fork", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("spawn", "forkserver"))])
 def test_modules_in_workers_of_a_data_loader_are_left_alone(run, method):
     recorded = run(WORKERS, arguments=(method,), env=ONE_THREAD)
     assert recorded.done.returncode == 0, recorded.done.stderr
@@ -589,6 +589,7 @@ def test_memory_that_grows_is_recorded_with_every_stack(run):
     assert all(step.get("stacks", True) for step in recorded.steps())
 
 
+@pytest.mark.nightly
 def test_a_signal_that_is_handled_below_python_stays_so(same):
     done = same(
         """
@@ -623,7 +624,7 @@ def test_a_program_that_waits_for_a_signal_gets_it(same):
     assert done.stdout == "12\n"
 
 
-@pytest.mark.parametrize("name", ["SIGUSR1", "SIGTERM"])
+@pytest.mark.parametrize("name", [pytest.param("SIGUSR1", marks=pytest.mark.nightly), "SIGTERM"])
 def test_a_program_that_registers_a_fault_handler_later_has_it_in_its_children_too(same, name):
     done = same(
         CPU_MODEL

@@ -135,6 +135,7 @@ def test_a_worker_that_copies_a_list_of_objects_is_found_and_one_that_reads_an_a
     assert finding["bytes"] == private[-1] - private[0]
 
 
+@pytest.mark.nightly
 def test_workers_are_sampled_however_they_are_started(run):
     recorded = run(
         textwrap.indent(SAMPLE, " " * 8)

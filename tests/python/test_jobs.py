@@ -248,6 +248,7 @@ def test_ranks_that_would_hang_end_with_an_error(predict: Predict, program: str,
     assert f'train.py", line {len((BEGIN + program).splitlines())}' in done.stderr
 
 
+@pytest.mark.nightly
 def test_commands_without_a_launcher_of_python(predict: Predict) -> None:
     program = """
         import os, torch

@@ -42,7 +42,7 @@ def loops(answer: dict) -> list[dict]:
     return [phase["site"] for phase in answer["phases"] if phase["part"] == "loop"]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.nightly)])
 def test_the_peak_is_that_of_the_whole_program(predict: Predict, workers: int) -> None:
     program = PROGRAM.replace("WORKERS", str(workers))
     answer, whole = (predict.answer(program, *options) for options in ((), ("--steps", "all")))
@@ -83,6 +83,7 @@ def test_a_loop_that_grows_runs_to_its_end(predict: Predict) -> None:
     assert answer["peak_allocated"] == predict.answer(GROWING, "--steps", "all")["peak_allocated"]
 
 
+@pytest.mark.nightly
 def test_a_program_that_needs_all_batches_gets_them(predict: Predict) -> None:
     program = GROWING.replace("outputs.append(model(x.cuda()))", "outputs.append(model(x.cuda()).cpu())")
     program = program.replace("together = torch.cat(outputs)", "assert len(outputs) == 60; big = torch.zeros(1 << 26).cuda()")

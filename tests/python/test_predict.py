@@ -211,6 +211,7 @@ def test_arguments_modules_and_environment(predict: Predict) -> None:
         assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.nightly
 def test_vary_finds_the_largest_batch(predict: Predict) -> None:
     program = """
         import argparse, torch

@@ -171,6 +171,7 @@ def test_ranks_of_a_launcher_have_files_of_their_own(run):
         assert (recorded.folder / f"rank{rank}.summary.arrow").read_bytes().startswith(b"ARROW1"), "for `oomph fleet`"
 
 
+@pytest.mark.nightly
 def test_a_launcher_may_start_oomph_for_each_rank(predict):
     predict.write(
         MODEL.replace('"cuda"', "f\"cuda:{os.environ['RANK']}\"").replace("import sys", "import os, sys") + "    train(3)\n"
@@ -253,6 +254,7 @@ def test_processes_without_a_launcher_do_not_overwrite_each_other(run):
     assert sizes == {4000, 8000}
 
 
+@pytest.mark.nightly
 def test_a_worker_writes_its_snapshot_before_what_may_take_long(run):
     """Whoever has started it may end it while it exits."""
     recorded = run(

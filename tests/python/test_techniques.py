@@ -343,6 +343,7 @@ def test_already_bf16(predict):
     assert techniques["bf16"] == "not applied: the parameters of TransformerEncoder are bfloat16 already"
 
 
+@pytest.mark.nightly
 def test_transformers(predict):
     program = """
         import torch

@@ -163,6 +163,7 @@ def _devices(program, *target):
     return json.loads(program.watch("--once", "--json", *target).stdout or '{"devices": []}')["devices"]
 
 
+@pytest.mark.nightly
 def test_another_machine_is_watched_through_its_exporter(tmp_path):
     secret = tmp_path / "token"
     secret.write_text("s3cret")
