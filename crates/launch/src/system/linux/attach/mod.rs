@@ -125,8 +125,10 @@ fn visit(
     claimed: &ClaimedFolder,
 ) -> anyhow::Result<AttachedRecording> {
     process.check_traceable()?;
-    let shared = SharedFolder::new(process, scratch)
-        .map_err(|error| process.refuse(format!("no private folder can be made for it: {error}"), None))?;
+    let shared = SharedFolder::new(process, scratch).map_err(|error| match process.is_running() {
+        true => process.refuse(format!("no private folder can be made for it: {error}"), None),
+        false => process.refuse("it has ended", None),
+    })?;
     let text = write_parts(&shared, request)?;
     shared.write(START, text.script().as_bytes())?;
     shared.hand_over()?;
