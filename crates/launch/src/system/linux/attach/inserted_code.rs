@@ -161,18 +161,6 @@ pub(super) struct CodeParameters {
     pub(super) resume: u64,
 }
 
-impl CodeParameters {
-    /// `at`: addresses of the outcome, and of where the thread goes on.
-    pub(super) fn new(
-        around: [u64; 3],
-        function: u64,
-        arguments: [u64; 2],
-        (outcome, resume): (u64, u64),
-    ) -> CodeParameters {
-        CodeParameters { around, function, arguments, outcome, resume }
-    }
-}
-
 /// Returns the code, for any address.
 pub(super) fn code(parameters: &CodeParameters) -> Vec<u8> {
     let CodeParameters { around, function, arguments, outcome, resume } = *parameters;

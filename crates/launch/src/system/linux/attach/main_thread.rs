@@ -101,13 +101,14 @@ pub(super) fn run_soon(
     thread::scope(|scope| {
         let tracer = scope.spawn(|| {
             let mut main = TracedThread::stop(process)?;
-            let started = match functions.are_there(process) {
-                true => start(process, &mut main, (&functions, python_path), text, need),
-                false => Err(process.refuse("it runs another program by now", None)),
-            };
-            match started {
-                Ok(CallOutcome::Running) => Ok(()),
-                started => main.let_go().and(started.map(|_| ())),
+            if !functions.are_there(process) {
+                return main.let_go().and(Err(process.refuse("it runs another program by now", None)));
+            }
+            let is_needed =
+                need == MainThreadNeed::Any || state(process, &main, python_path) != MainThreadState::Busy;
+            match is_needed.then(|| start(process, &mut main, (&functions, python_path), text)) {
+                Some(Ok(CallOutcome::Running)) => Ok(()),
+                started => main.let_go().and(started.map_or(Ok(()), |started| started.map(|_| ()))),
             }
         });
         tracer.join().unwrap_or_else(|_| Err(process.refuse("tracing it failed", None)))
@@ -119,16 +120,13 @@ fn start(
     main: &mut TracedThread<'_>,
     (functions, python_path): (&PythonFunctions, &str),
     text: &PythonText,
-    need: MainThreadNeed,
 ) -> Result<CallOutcome, Failure> {
-    if need == MainThreadNeed::Waiting && state(process, main, python_path) == MainThreadState::Busy {
-        return Ok(CallOutcome::Left);
-    }
     // The text's pages go when it has run, the last page with that of the code.
     let text_bytes = (text.bytes(0, 0).len() as u64).next_multiple_of(PAGE_BYTES);
-    let page = map(process, main, text_bytes + PAGE_BYTES, libc::PROT_READ | libc::PROT_WRITE)?;
+    let data_bytes = text_bytes + PAGE_BYTES;
+    let page = map(process, main, data_bytes, libc::PROT_READ | libc::PROT_WRITE)?;
     let code = map(process, main, PAGE_BYTES, libc::PROT_READ | libc::PROT_EXEC)
-        .inspect_err(|_| unmap(main, page, text_bytes + PAGE_BYTES))?;
+        .inspect_err(|_| unmap(main, page, data_bytes))?;
     let outcome = page + text_bytes;
     // From here on, the thread stays where it is until it runs the code.
     let state = state(process, main, python_path);
@@ -138,19 +136,16 @@ fn start(
     let PythonFunctions([add_pending_call, run_string, is_initialized, acquire, release]) = functions;
     // A program that ends has no interpreter any more.
     let [is_ready, lock, unlock] = [is_initialized, acquire, release].map(|function| function.address);
-    let at = (outcome, main.program_counter());
-    let (parameters, timeout, late) = match state {
-        MainThreadState::WaitsInPython => (
-            CodeParameters::new([is_ready, lock, unlock], run_string.address, [page, 0], at),
-            RUNNING_TIMEOUT,
-            LateCall::Keep,
-        ),
-        _ => (
-            CodeParameters::new([is_ready, 0, 0], add_pending_call.address, [run_string.address, page], at),
-            NOTING_TIMEOUT,
-            LateCall::Leave,
-        ),
+    let (around, function, arguments) = match state {
+        MainThreadState::WaitsInPython => ([is_ready, lock, unlock], run_string, [page, 0]),
+        _ => ([is_ready, 0, 0], add_pending_call, [run_string.address, page]),
     };
+    let (timeout, late) = match state {
+        MainThreadState::WaitsInPython => (RUNNING_TIMEOUT, LateCall::Keep),
+        _ => (NOTING_TIMEOUT, LateCall::Leave),
+    };
+    let function = function.address;
+    let parameters = CodeParameters { around, function, arguments, outcome, resume: main.program_counter() };
     let written = process
         .write_memory(page, &text.bytes(page, text_bytes))
         .and_then(|()| process.write_memory(outcome, &inserted_code::NOT_RETURNED.to_le_bytes()))
@@ -173,7 +168,11 @@ fn start(
         Err(failure) => return Err(failure),
     };
     unmap(main, code, PAGE_BYTES);
-    unmap(main, outcome, PAGE_BYTES);
+    match failure {
+        None => unmap(main, outcome, PAGE_BYTES),
+        // Nobody will run the text.
+        Some(_) => unmap(main, page, data_bytes),
+    }
     failure.map_or(called, Err)
 }
 

@@ -244,26 +244,11 @@ impl AttachVisit<'_> {
             if notes.contains_key("ended") || !is_running {
                 return self.outcome(&notes);
             }
-            if !notes.contains_key("loaded") && began.elapsed() > self.request.timeout {
-                let seconds = self.request.timeout.as_secs();
-                let has_come = !self.shared.has(PARTS);
-                let (cause, hint) = match has_come {
-                    true => (
-                        format!("it has been importing modules for {seconds} s, PyTorch perhaps"),
-                        "try again, or with a longer --timeout",
-                    ),
-                    false => (
-                        format!(
-                            "its main thread ran no Python code for {seconds} s: it is busy in C code, or \
-                             waits"
-                        ),
-                        "try again while it works (a server: while it serves a request), or with a longer \
-                         --timeout",
-                    ),
-                };
-                return Err(self.process.refuse(cause, Some(hint)).into());
+            let is_loaded = notes.contains_key("loaded");
+            if !is_loaded && began.elapsed() > self.request.timeout {
+                return Err(self.too_late().into());
             }
-            if !notes.contains_key("loaded") && began.elapsed() > retry {
+            if !is_loaded && began.elapsed() > retry {
                 retry *= 2;
                 let need = if self.take_back() { MainThreadNeed::Any } else { MainThreadNeed::Waiting };
                 // A failure leaves what it was asked first.
@@ -272,6 +257,20 @@ impl AttachVisit<'_> {
             progress.tell(&notes, self.process.pid, self.request);
             thread::sleep(POLL_INTERVAL);
         }
+    }
+
+    /// Returns why the recorder was not loaded in time.
+    fn too_late(&self) -> Failure {
+        let seconds = self.request.timeout.as_secs();
+        if !self.shared.has(PARTS) {
+            let cause = format!("it has been importing modules for {seconds} s, PyTorch perhaps");
+            return self.process.refuse(cause, Some("try again, or with a longer --timeout"));
+        }
+        let cause =
+            format!("its main thread ran no Python code for {seconds} s: it is busy in C code, or waits");
+        let hint =
+            "try again while it works (a server: while it serves a request), or with a longer --timeout";
+        self.process.refuse(cause, Some(hint))
     }
 
     /// Returns how the visit ended.

@@ -449,8 +449,9 @@ print(rounds, handled[0], flush=True)
         };
         let (outcome, code) =
             (map(libc::PROT_READ | libc::PROT_WRITE)?, map(libc::PROT_READ | libc::PROT_EXEC)?);
+        let resume = thread.program_counter();
         let parameters =
-            CodeParameters::new([0; 3], function, [argument, 0], (outcome, thread.program_counter()));
+            CodeParameters { around: [0; 3], function, arguments: [argument, 0], outcome, resume };
         process.write_memory(outcome, &inserted_code::NOT_RETURNED.to_le_bytes()).expect("written");
         process.write_memory(code, &inserted_code::code(&parameters)).expect("written");
         let called = thread.run(code, &parameters, timeout, LateCall::Leave)?;
