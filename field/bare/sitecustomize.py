@@ -1,6 +1,7 @@
 """Puts a program on the emulated GPU without the recorder: what `oomph run` does before `import torch`, less the recording.
 
-FIELD_SITE is a copy of oomph's Python half under another name, so that `oomph attach` finds no recorder of ours, FIELD_LIBRARY the emulated CUDA driver.
+FIELD_SITE is a copy of oomph's Python half, under another name, so that `oomph attach` finds no recorder. FIELD_LIBRARY is the
+emulated CUDA driver.
 """
 
 import ctypes

@@ -25,7 +25,7 @@ from torch.optim import optimizer
 
 from ..interpreter import system
 from ..interpreter.errors import keep
-from ..interpreter.frames import callers, is_anywhere
+from ..interpreter.frames import callers, is_anywhere, outwards
 from ..interpreter.pause import unobserved
 from ..recording import messages, recorder
 from ..recording.cpu_history import CpuHistory
@@ -276,16 +276,20 @@ class _PendingCall:
 
     def __bool__(self) -> bool:
         ctypes.pythonapi.Py_DecRef(ctypes.py_object(self))
+        with unobserved():
+            self._make()
+        return False
+
+    def _make(self) -> None:
         if self._waiting and not _is_safe_point(self._modes):
             self.is_refused = True
-            return False
+            return
         try:
             function = self._waiting.pop()
         except IndexError:
-            return False
+            return
         try:
-            with unobserved():
-                self.result = function()
+            self.result = function()
         except Exception as error:
             self.error = error
             keep(error)
@@ -294,7 +298,6 @@ class _PendingCall:
             raise
         finally:
             self.is_done.set()
-        return False
 
 
 class _MainThreadWait:
@@ -335,12 +338,14 @@ def _place(thread: int | None) -> object:
     A frame that is held here keeps the program's tensors alive when it returns. So nothing is done here that would let the
     program go on meanwhile.
     """
-    innermost = frame = sys._current_frames().get(thread or 0)
-    while frame is not None:
-        if frame.f_globals.get("__name__", "").partition(".")[0] == "torch":
-            return None
-        frame = frame.f_back
+    innermost = sys._current_frames().get(thread or 0)
+    if any(_module(frame).partition(".")[0] == "torch" for frame in outwards(innermost)):
+        return None
     return innermost and (innermost.f_code, innermost.f_lasti)
+
+
+def _module(frame: FrameType) -> str:
+    return str(dict.get(frame.f_globals, "__name__", ""))
 
 
 def _content(path: str) -> str:
@@ -355,7 +360,7 @@ def _is_safe_point(modes: int) -> bool:
     is_capturing = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
     if is_capturing or torch._C._len_torch_dispatch_stack() != modes or _is_in_optimizer():
         return False
-    return not any(dict.get(frame.f_globals, "__name__", "").startswith(_OPERATORS) for frame in callers())
+    return not any(_module(frame).startswith(_OPERATORS) for frame in callers())
 
 
 def _is_in_optimizer() -> bool:

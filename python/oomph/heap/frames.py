@@ -11,6 +11,7 @@ from functools import cache
 from types import CodeType, FrameType
 from typing import Any
 
+from ..interpreter.frames import outwards
 from .memory import WORD, object_at, offset_of, word
 
 _OPTIMIZED = 1
@@ -54,7 +55,7 @@ def running() -> list[tuple[int, FrameType]]:
     """Of every thread, but not those of the walk."""
     found = []
     for thread, innermost in sys._current_frames().items():
-        for frame in _stack(innermost):
+        for frame in outwards(innermost):
             if dict.get(frame.f_globals, "__package__") != __package__:
                 found.append((thread, frame))
     # One of them is that of this function: a frame that refers to itself would stay.
@@ -72,15 +73,6 @@ def catches(frame: FrameType, exception: Any) -> bool:
     """A traceback begins where the exception was caught."""
     trace = BaseException.__dict__["__traceback__"].__get__(exception)
     return trace is not None and trace.tb_frame is frame
-
-
-def _stack(frame: FrameType | None) -> list[FrameType]:
-    """From the innermost frame outwards."""
-    found = []
-    while frame is not None:
-        found.append(frame)
-        frame = frame.f_back
-    return found
 
 
 @cache
