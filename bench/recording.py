@@ -1,8 +1,10 @@
 """What recording costs on a real GPU: step time and the time of a dump, next to PyTorch's own recorder.
 
-    python bench/recording.py [--rounds N] [--only NAME]
+    python bench/recording.py [--milliseconds MS] [--rounds N] [--only NAME]
 
-One process per program alternates between the ways to record, so a machine that changes its pace changes it for all of them.
+Each way to record has processes of its own, which take turns at a few steps each: a machine that changes its pace changes it for
+all of them, and nothing is changed in a process that is measured. Within one process the ways could not be compared: Python
+needs some hundred steps to get fast again after a function of `torch.nn.Module` has been replaced.
 """
 
 from __future__ import annotations
@@ -10,14 +12,19 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import itertools
+import json
 import os
 import random
 import resource
+import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import nn
@@ -33,8 +40,10 @@ WAYS = {
     "auto": "`oomph run`",
     "full": "`oomph run --detail full`",
 }
-STEADY = 8
-"""Steps before a measurement: three equal ones make a steady loop."""
+STEADY = 200
+"""Steps of a process before it is measured: by then the loop is steady, and Python has specialized its code."""
+SKIPPED = 4
+"""Steps of a turn that are not counted: another process has had the caches before."""
 
 
 class Block(nn.Module):
@@ -67,32 +76,32 @@ def transformer(layers: int) -> Step:
     return training(blocks, torch.randn(4, 64, 256), torch.optim.AdamW)
 
 
-def resnet(batch: int, size: int) -> Step:
+def resnet(layers: int, batch: int = 2, size: int = 64) -> Step:
     import torchvision
 
-    return training(torchvision.models.resnet50(), torch.randn(batch, 3, size, size), torch.optim.SGD)
+    depth = max((depth for depth in (50, 101, 152) if depth <= layers), default=50)
+    return training(getattr(torchvision.models, f"resnet{depth}")(), torch.randn(batch, 3, size, size), torch.optim.SGD)
 
 
-PROGRAMS: dict[str, Callable[[], Step]] = {
-    "transformer, 8 layers of width 256, batch 4 x 64, AdamW": lambda: transformer(8),
-    "transformer, 12 layers of width 256, batch 4 x 64, AdamW": lambda: transformer(12),
-    "ResNet-50, batch 2 at 64, SGD": lambda: resnet(2, 64),
-    "ResNet-50, batch 64 at 224, SGD": lambda: resnet(64, 224),
+PROGRAMS: dict[str, Callable[[int], Step]] = {
+    "transformer of width 256, batch 4 x 64, AdamW": transformer,
+    "ResNet, batch 2 at 64, SGD": resnet,
+    "ResNet-50, batch 64 at 224, SGD": lambda _: resnet(50, 64, 224),
 }
+LAYERS = {
+    "transformer of width 256, batch 4 x 64, AdamW": (8, 10, 12, 14, 16, 18, 20),
+    "ResNet, batch 2 at 64, SGD": (50, 101, 152),
+}
+"""Sizes of a program, of which the one is measured whose bare step takes about as long as asked for."""
 
 
 @contextlib.contextmanager
-def recorded(way: str, folder: str) -> Iterator[None]:
-    if way == "bare":
-        yield
-    elif way in ("events", "pytorch"):
+def recorded(way: str) -> Iterator[None]:
+    """Records this process in PyTorch's ways; in ours, `oomph run` has begun it."""
+    if way in ("events", "pytorch"):
         context = "all" if way == "pytorch" else None
         torch.cuda.memory._record_memory_history(enabled="all", context=context, stacks="python", max_entries=1_000_000)
-        yield
-        torch.cuda.memory._record_memory_history(enabled=None)
-    else:
-        with record(folder, detail=way, holders=False):
-            yield
+    yield
 
 
 def timed(step: Step, count: int) -> tuple[list[float], float]:
@@ -108,36 +117,110 @@ def timed(step: Step, count: int) -> tuple[list[float], float]:
     return times, 1000 * (time.process_time() - before) / count
 
 
-def overhead(name: str, ways: list[str], rounds: int, steps: int, folder: str) -> None:
-    """A row per way. A round has each way once, in random order. The median step and the processor time are compared within a
-    round, and the fastest tenth of all steps with that of bare ones: what other processes of the machine do only ever makes a
-    step slower."""
-    step = PROGRAMS[name]()
-    timed(step, 20)
-    before = torch.cuda.memory_stats()["allocation.all.allocated"]
-    step()
-    allocations = torch.cuda.memory_stats()["allocation.all.allocated"] - before
-    medians: dict[str, list[float]] = {way: [] for way in ways}
-    processor: dict[str, list[float]] = {way: [] for way in ways}
-    all_steps: dict[str, list[float]] = {way: [] for way in ways}
-    for _ in range(rounds):
-        for way in random.sample(ways, len(ways)):
-            with recorded(way, folder):
-                timed(step, STEADY)
-                times, used = timed(step, steps)
-            medians[way].append(statistics.median(times))
-            processor[way].append(used)
-            all_steps[way] += times
-            gc.collect()
-    fastest = {way: statistics.quantiles(times, n=10)[0] for way, times in all_steps.items()}
-    for way, values in medians.items():
-        if way == "bare":
-            of, against = f"{name}, {allocations} allocations", ["", "", ""]
+def allocations(step: Step) -> int:
+    counts = []
+    for _ in range(2):
+        counts.append(torch.cuda.memory_stats()["allocation.all.allocated"])
+        step()
+    return counts[1] - counts[0]
+
+
+def take_turns(name: str, layers: int, way: str, answers: int) -> None:
+    """The process that is measured: takes as many steps as each line on its standard input says."""
+    with recorded(way), os.fdopen(answers, "w") as out:
+        step = PROGRAMS[name](layers)
+        timed(step, STEADY)
+        print(json.dumps(allocations(step)), file=out, flush=True)
+        for line in sys.stdin:
+            timed(step, SKIPPED)
+            times, processor = timed(step, int(line))
+            print(json.dumps({"times": times, "processor": processor}), file=out, flush=True)
+
+
+class Process:
+    """A process that runs a program in one of the ways."""
+
+    def __init__(self, way: str, name: str, layers: int, folder: str) -> None:
+        self.way = way
+        self.medians: list[float] = []
+        self.processor: list[float] = []
+        reading, writing = os.pipe()
+        command = [__file__, "--turns", way, str(writing), "--only", name, "--layers", str(layers)]
+        if way in ("auto", "full"):
+            options = ["--python", sys.executable, "-o", os.path.join(folder, str(reading)), "--detail", way]
+            command = [shutil.which("oomph") or "oomph", "run", *options, *command]
         else:
-            of_fastest = f"{100 * (fastest[way] / fastest['bare'] - 1):+.1f}%"
-            of, against = "", [more(values, medians["bare"]), more(processor[way], processor["bare"]), of_fastest]
-        figures = zip((statistics.median(values), statistics.median(processor[way]), fastest[way]), against, strict=True)
-        print(f"| {of} | {WAYS[way]} | {' | '.join(f'{value:.2f} | {than}' for value, than in figures)} |", flush=True)
+            command = [sys.executable, *command]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, pass_fds=[writing], text=True
+        )
+        os.close(writing)
+        self.answers = os.fdopen(reading)
+
+    def ready(self) -> int:
+        """Waits until it is; returns the number of allocations in a step."""
+        return int(self._answer())
+
+    def turn(self, steps: int) -> None:
+        assert self.process.stdin is not None
+        print(steps, file=self.process.stdin, flush=True)
+        answer = self._answer()
+        self.medians.append(statistics.median(answer["times"]))
+        self.processor.append(answer["processor"])
+
+    def end(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+    def _answer(self) -> Any:
+        line = self.answers.readline()
+        if not line:
+            raise SystemExit(f"error: the process of {WAYS[self.way]} has ended with exit code {self.process.wait()}")
+        return json.loads(line)
+
+
+def fitting(name: str, milliseconds: float, folder: str) -> int:
+    """The number of layers whose bare step takes closest to this long."""
+    found = {}
+    for layers in LAYERS.get(name, (0,)):
+        process = Process("bare", name, layers, folder)
+        process.ready()
+        process.turn(40)
+        process.end()
+        found[layers] = process.medians[0]
+        if found[layers] > milliseconds:
+            break
+    return min(found, key=lambda layers: abs(found[layers] - milliseconds))
+
+
+def overhead(name: str, layers: int, ways: list[str], arguments: argparse.Namespace, folder: str) -> None:
+    """A row per way. In a round, each process takes its turn, in random order; the processes of one number are compared within the
+    round. Two bare processes show what is left to chance: where a process lies in memory makes a difference of its own."""
+    groups = [{way: Process(way, name, layers, folder) for way in ways} for _ in range(arguments.processes)]
+    everyone = [process for group in groups for process in group.values()]
+    made = {process.ready() for process in everyone}
+    for _ in range(arguments.rounds):
+        for process in random.sample(everyone, len(everyone)):
+            process.turn(arguments.steps)
+    for process in everyone:
+        process.end()
+    size = f", {layers} layers" if layers else ""
+    of = f"{name}{size}, {' or '.join(map(str, sorted(made)))} allocations"
+    for way in ways:
+        figures = []
+        for values in ("medians", "processor"):
+            mine, bare = ([getattr(group[each], values) for group in groups] for each in (way, "bare"))
+            figures.append(f"{statistics.median(itertools.chain(*mine)):.2f}")
+            if way == "bare":
+                figures += ["", ""]
+                continue
+            ratios = (statistics.median(a) / statistics.median(b) - 1 for a, b in zip(mine, bare, strict=True))
+            figures += [
+                more([*itertools.chain(*mine)], [*itertools.chain(*bare)]),
+                ", ".join(f"{ratio:+.1%}" for ratio in ratios),
+            ]
+        print(f"| {of if way == 'bare' else ''} | {WAYS[way]} | {' | '.join(figures)} |", flush=True)
 
 
 def more(values: list[float], bare: list[float]) -> str:
@@ -152,7 +235,7 @@ def more(values: list[float], bare: list[float]) -> str:
 
 def dumps(folder: str, steps: int) -> None:
     """Dumps of the same history by both, in turn."""
-    step = PROGRAMS["transformer, 12 layers of width 256, batch 4 x 64, AdamW"]()
+    step = transformer(12)
     gc.collect()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with record(folder, detail="full") as recording:
@@ -179,25 +262,30 @@ def dumps(folder: str, steps: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--steps", type=int, default=20, help="of each process in a round")
+    parser.add_argument("--processes", type=int, default=3, help="of each way")
+    parser.add_argument("--milliseconds", type=float, default=18, help="about how long a CPU-bound step should take")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--only", default="", help="programs whose names contain this")
+    parser.add_argument("--layers", type=int, help="this size instead of one that takes so long")
     parser.add_argument("--dump-steps", type=int, default=150, help="0: no dumps")
+    parser.add_argument("--turns", nargs=2, metavar=("WAY", "DESCRIPTOR"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     torch.manual_seed(0)
+    if arguments.turns:
+        way, answers = arguments.turns
+        return take_turns(arguments.only, arguments.layers, way, int(answers))
     print(f"# {torch.cuda.get_device_name()}, torch {torch.__version__}, Python {sys.version.split()[0]}\n")
-    print(f"{arguments.rounds} rounds of {arguments.steps} steps.\n")
-    print(
-        "| program | way | ms per step | against bare [95% interval] (quartiles) | ms of processor time | against bare | ", end=""
-    )
-    print("fastest tenth | against bare |\n|---|---|---|---|---|---|---|---|")
+    print(f"{arguments.rounds} rounds of {arguments.steps} steps, {arguments.processes} processes of each way.\n")
+    against = "against bare [95% interval] (quartiles) | each process"
+    print(f"| program | way | ms per step | {against} | ms of processor time | {against} |\n|{'---|' * 8}")
+    ways = ["bare", *(way for way in arguments.ways if way != "bare")]
     with tempfile.TemporaryDirectory() as folder:
         for name in PROGRAMS:
             if arguments.only in name:
-                overhead(
-                    name, ["bare", *(way for way in arguments.ways if way != "bare")], arguments.rounds, arguments.steps, folder
-                )
+                layers = arguments.layers if arguments.layers is not None else fitting(name, arguments.milliseconds, folder)
+                overhead(name, layers, ways, arguments, folder)
         if arguments.dump_steps:
             dumps(folder, arguments.dump_steps)
 
