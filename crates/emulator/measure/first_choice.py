@@ -41,13 +41,16 @@ FEATURES = ["images", "inputs", "outputs", "side", "filter", "padding", "positio
 
 FLOAT = 0
 """`CUDNN_DATA_FLOAT`"""
+INSTANT = 0
+FALLBACK = 2
+"""`cudnnBackendHeurMode_t`"""
 
 CollectPart = Callable[[pathlib.Path, int, float], None]
 """Writes what it finds into a file, with a seed, for some seconds."""
 
 
 class Shape(NamedTuple):
-    """A convolution with stride 1. `sides` are those of images, or of volumes; filter and padding are the same in all."""
+    """A convolution. `sides` are those of images, or of volumes; filter, padding and stride are the same in all directions."""
 
     images: int
     inputs: int
@@ -55,6 +58,11 @@ class Shape(NamedTuple):
     sides: tuple[int, ...]
     filter: int
     padding: int
+    stride: int = 1
+    groups: int = 1
+
+    def results(self) -> list[int]:
+        return [(side + 2 * self.padding - self.filter) // self.stride + 1 for side in self.sides]
 
 
 class Cudnn:
@@ -77,44 +85,9 @@ class Cudnn:
         self, shape: Shape, step: str, *, data_type: int = FLOAT, channels_last: bool = False, with_workspace: bool = True
     ) -> tuple[int, int]:
         """The same, with the bytes of its workspace."""
-        images, inputs, outputs, sides, size, padding = shape
-        results = [side + 2 * padding - size + 1 for side in sides]
-        descriptor, attribute = PASSES[step]
         with contextlib.ExitStack() as stack:
             new = functools.partial(self._descriptor, stack)
-            tensors = []
-            for name, sizes in (
-                ("w", [outputs, inputs, *[size] * len(sides)]),
-                ("x", [images, inputs, *sides]),
-                ("y", [images, outputs, *results]),
-            ):
-                tensor = new(17)
-                self._set(tensor, 900, 3, [16], ctypes.c_int64)
-                self._set(tensor, 901, 1, [data_type], ctypes.c_int)
-                self._set(tensor, 902, 3, sizes, ctypes.c_int64)
-                others = range(2, len(sizes))
-                strides = contiguous(sizes, [0, *others, 1] if channels_last else [0, 1, *others])
-                self._set(tensor, 903, 3, strides, ctypes.c_int64)
-                self._set(tensor, 906, 3, [ord(name)], ctypes.c_int64)
-                tensors.append(self._finalized(tensor))
-            window = new(1)
-            self._set(window, 100, 1, [FLOAT], ctypes.c_int)
-            self._set(window, 101, 7, [1], ctypes.c_int)
-            self._set(window, 106, 3, [len(sides)], ctypes.c_int64)
-            for name, value in ((102, 1), (103, 1), (104, padding), (105, padding)):
-                self._set(window, name, 3, [value] * len(sides), ctypes.c_int64)
-            operation = new(descriptor)
-            self._set(operation, attribute, 4, [1.0], ctypes.c_float)
-            self._set(operation, attribute + 1, 4, [0.0], ctypes.c_float)
-            for offset, part in enumerate([self._finalized(window), *tensors]):
-                self._set(operation, attribute + 2 + offset, 15, [part], ctypes.c_void_p)
-            graph = new(15)
-            self._set(graph, 800, 0, [self.handle], ctypes.c_void_p)
-            self._set(graph, 801, 15, [self._finalized(operation)], ctypes.c_void_p)
-            heuristics = new(4)
-            self._set(heuristics, 200, 8, [0], ctypes.c_int)
-            self._set(heuristics, 201, 15, [self._finalized(graph)], ctypes.c_void_p)
-            configuration = self._get(self._finalized(heuristics), 202, new(3))
+            configuration = self._get(self._heuristics(stack, shape, step, data_type, channels_last), 202, new(3))
             engine = self._number(self._get(configuration, 300, new(2)), 1301)
             if not with_workspace:
                 return engine, 0
@@ -122,6 +95,61 @@ class Cudnn:
             self._set(plan, 400, 0, [self.handle], ctypes.c_void_p)
             self._set(plan, 401, 15, [configuration], ctypes.c_void_p)
             return engine, self._number(self._finalized(plan), 402)
+
+    def engines(
+        self, shape: Shape, step: str, *, data_type: int = FLOAT, channels_last: bool = False, mode: int = INSTANT
+    ) -> list[int]:
+        """Engines that the heuristics list, one for each of their configurations."""
+        with contextlib.ExitStack() as stack:
+            new = functools.partial(self._descriptor, stack)
+            heuristics = self._heuristics(stack, shape, step, data_type, channels_last, mode)
+            room = self._count(heuristics, 202)
+            array = (ctypes.c_void_p * room)(*(new(3).value for _ in range(room)))
+            count, wanted = ctypes.c_int64(), ctypes.c_int64(room)
+            self._check(self.library.cudnnBackendGetAttribute(heuristics, 202, 15, wanted, ctypes.byref(count), array))
+            found = [ctypes.c_void_p(array[place]) for place in range(min(room, count.value))]
+            engine = new(2)
+            return [self._number(self._get(configuration, 300, engine), 1301) for configuration in found]
+
+    def _heuristics(
+        self, stack: contextlib.ExitStack, shape: Shape, step: str, data_type: int, channels_last: bool, mode: int = INSTANT
+    ) -> ctypes.c_void_p:
+        images, inputs, outputs, sides, size, padding, stride, groups = shape
+        descriptor, attribute = PASSES[step]
+        new = functools.partial(self._descriptor, stack)
+        tensors = []
+        for name, sizes in (
+            ("w", [outputs, inputs // groups, *[size] * len(sides)]),
+            ("x", [images, inputs, *sides]),
+            ("y", [images, outputs, *shape.results()]),
+        ):
+            tensor = new(17)
+            self._set(tensor, 900, 3, [16], ctypes.c_int64)
+            self._set(tensor, 901, 1, [data_type], ctypes.c_int)
+            self._set(tensor, 902, 3, sizes, ctypes.c_int64)
+            others = range(2, len(sizes))
+            strides = contiguous(sizes, [0, *others, 1] if channels_last else [0, 1, *others])
+            self._set(tensor, 903, 3, strides, ctypes.c_int64)
+            self._set(tensor, 906, 3, [ord(name)], ctypes.c_int64)
+            tensors.append(self._finalized(tensor))
+        window = new(1)
+        self._set(window, 100, 1, [FLOAT], ctypes.c_int)
+        self._set(window, 101, 7, [1], ctypes.c_int)
+        self._set(window, 106, 3, [len(sides)], ctypes.c_int64)
+        for name, value in ((102, 1), (103, stride), (104, padding), (105, padding)):
+            self._set(window, name, 3, [value] * len(sides), ctypes.c_int64)
+        operation = new(descriptor)
+        self._set(operation, attribute, 4, [1.0], ctypes.c_float)
+        self._set(operation, attribute + 1, 4, [0.0], ctypes.c_float)
+        for offset, part in enumerate([self._finalized(window), *tensors]):
+            self._set(operation, attribute + 2 + offset, 15, [part], ctypes.c_void_p)
+        graph = new(15)
+        self._set(graph, 800, 0, [self.handle], ctypes.c_void_p)
+        self._set(graph, 801, 15, [self._finalized(operation)], ctypes.c_void_p)
+        heuristics = new(4)
+        self._set(heuristics, 200, 8, [mode], ctypes.c_int)
+        self._set(heuristics, 201, 15, [self._finalized(graph)], ctypes.c_void_p)
+        return self._finalized(heuristics)
 
     def _descriptor(self, stack: contextlib.ExitStack, kind: int) -> ctypes.c_void_p:
         descriptor = ctypes.c_void_p()
@@ -142,6 +170,12 @@ class Cudnn:
         one = ctypes.c_int64(1)
         self._check(self.library.cudnnBackendGetAttribute(descriptor, name, 15, one, ctypes.byref(count), array))
         return ctypes.c_void_p(array[0])
+
+    def _count(self, descriptor: ctypes.c_void_p, name: int) -> int:
+        """How many descriptors an attribute has."""
+        count, none = ctypes.c_int64(), ctypes.c_int64(0)
+        self._check(self.library.cudnnBackendGetAttribute(descriptor, name, 15, none, ctypes.byref(count), None))
+        return count.value
 
     def _number(self, descriptor: ctypes.c_void_p, name: int) -> int:
         number, count, one = ctypes.c_int64(), ctypes.c_int64(), ctypes.c_int64(1)
@@ -179,7 +213,7 @@ def collect_part(path: pathlib.Path, seed: int, seconds: float) -> None:
         for shape in shapes(seed):
             if time.monotonic() - began > seconds:
                 return
-            images, inputs, outputs, (side, _), size, padding = shape
+            images, inputs, outputs, (side, _), size, padding, *_ = shape
             engines = [cudnn.first_engine(shape, step) for step in PASSES]
             file.write(json.dumps([images, inputs, outputs, side, size, padding, *engines]) + "\n")
 

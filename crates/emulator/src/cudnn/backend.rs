@@ -4,8 +4,8 @@ use super::emulated_engine::EmulatedEngine;
 use super::graph::{AttributeValue, Graphs};
 use super::images::Images;
 use super::{
-    Descriptor, SUCCESS, StatusCode, autotuning, cluster, deviceless, first_choice, fourier, matrix_product,
-    real, winograd,
+    Descriptor, SUCCESS, StatusCode, autotuning, cluster, deviceless, first_choice, fourier, listed,
+    matrix_product, real, winograd,
 };
 use crate::{notes, put};
 use std::collections::HashMap;
@@ -111,6 +111,7 @@ impl Descriptors {
             notes::modeled("cuDNN's choice among its engines for convolutions");
         }
         let chosen = first_choice::engine(convolution.pass, &images);
+        last.retain(|engine| Some(engine.engine) == chosen || listed::is_listed(engine.engine, &images));
         let place = last.iter().position(|engine| Some(engine.engine) == chosen);
         let first = place.map(|place| last.remove(place));
         (first.or(product), last)
@@ -188,7 +189,7 @@ unsafe extern "C" fn cudnnBackendFinalize(descriptor: Descriptor) -> StatusCode 
         (descriptors.kind(descriptor), descriptors.emulated_engine(descriptor))
     };
     if kind == Some(kind::EXECUTION_PLAN) {
-        autotuning::plan(descriptor);
+        autotuning::plan(descriptor, emulated_engine);
     }
     if emulated_engine.is_some() {
         return SUCCESS;

@@ -10,8 +10,8 @@ pub(super) enum DecisionTree {
 }
 
 impl DecisionTree {
-    /// Reads the trees of the three passes, each under a heading.
-    pub(super) fn of_passes(text: &str, features: &[&str]) -> [DecisionTree; 3] {
+    /// Reads trees, each under a heading.
+    pub(super) fn read_all<const TREES: usize>(text: &str, features: &[&str]) -> [DecisionTree; TREES] {
         let mut lines = text.lines();
         std::array::from_fn(|_| {
             lines.next();
@@ -47,13 +47,16 @@ impl DecisionTree {
     }
 }
 
-/// Fails if a text is not three complete trees with these headings, features and answers.
+/// Headings of trees for the three passes.
 #[cfg(test)]
-pub(super) fn check(text: &str, features: &[&str], is_answer: impl Fn(i64) -> bool) {
-    let headings = ["forward", "input", "filter"];
+pub(super) const PASSES: [&str; 3] = ["forward", "input", "filter"];
+
+/// Fails if a text is not complete trees with these headings, features and answers.
+#[cfg(test)]
+pub(super) fn check(text: &str, headings: &[&str], features: &[&str], is_answer: impl Fn(i64) -> bool) {
     let mut lines = text.lines();
     for name in headings {
-        assert_eq!(lines.next(), Some(name));
+        assert_eq!(lines.next(), Some(*name));
         DecisionTree::read(&mut lines, features);
     }
     assert_eq!(lines.next(), None);

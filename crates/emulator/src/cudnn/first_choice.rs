@@ -14,16 +14,16 @@ use crate::card::card;
 use std::sync::LazyLock;
 
 /// Compute capability of the cards for which the trees hold.
-const MEASURED_MAJOR: i32 = 9;
+pub(super) const MEASURED_MAJOR: i32 = 9;
 
 const TEXT: &str = include_str!("first_choice.txt");
 
-const FEATURES: [&str; 10] =
+pub(super) const FEATURES: [&str; 10] =
     ["images", "inputs", "outputs", "side", "filter", "padding", "positions", "pixels", "planes", "products"];
 
 /// Index of the engine that is listed first, if it is a Fourier or Winograd engine.
 pub(super) fn engine(pass: Pass, images: &Images) -> Option<i64> {
-    static TREES: LazyLock<[DecisionTree; 3]> = LazyLock::new(|| DecisionTree::of_passes(TEXT, &FEATURES));
+    static TREES: LazyLock<[DecisionTree; 3]> = LazyLock::new(|| DecisionTree::read_all(TEXT, &FEATURES));
     let is_square = [images.input, images.filter, images.padding].iter().all(|sides| sides[0] == sides[1]);
     let is_in_range = (3..=7).contains(&images.filter[0])
         && (1..=256).contains(&images.input[0])
@@ -47,7 +47,7 @@ pub(super) fn engine(pass: Pass, images: &Images) -> Option<i64> {
     Some(tree.answer(&features(images))).filter(|engine| *engine != 0)
 }
 
-fn features(images: &Images) -> [i64; FEATURES.len()] {
+pub(super) fn features(images: &Images) -> [i64; FEATURES.len()] {
     let Images { count, inputs, outputs, input: [side, _], filter: [filter, _], .. } = *images;
     let positions = count * area(images.output);
     let planes = inputs * outputs;
@@ -63,6 +63,8 @@ mod tests {
 
     #[test]
     fn the_trees_are_complete() {
-        decision_tree::check(TEXT, &FEATURES, |engine| [0, 3, 17, 18, 50].contains(&engine));
+        decision_tree::check(TEXT, &decision_tree::PASSES, &FEATURES, |engine| {
+            [0, 3, 17, 18, 50].contains(&engine)
+        });
     }
 }

@@ -6,12 +6,18 @@
 //! 36 within 64 bytes. The other 40 are of gradients with stride 2: depthwise, in half precision, or with
 //! filters of 4 × 4.
 //!
-//! The heuristics list them in nine of ten cases in which they apply; which ones is not known.
+//! The heuristics do not list them for every convolution to which they apply ([`super::listed`]).
 
 use super::data_type::{FLOAT, HALF};
 use super::emulated_engine::EmulatedEngine;
 use super::graph::Pass;
 use super::images::{FLOAT_BYTES, Images, aligned, area, longer};
+
+/// Of the forward pass, and for the gradients of filters and of inputs.
+pub(super) const ENGINES: [i64; 3] = [FORWARD, FILTER_GRADIENT, INPUT_GRADIENT];
+const FORWARD: i64 = 3;
+const FILTER_GRADIENT: i64 = 18;
+const INPUT_GRADIENT: i64 = 50;
 
 const COMPLEX_BYTES: i64 = 8;
 
@@ -39,10 +45,10 @@ pub(super) fn engine(pass: Pass, images: &Images) -> Option<EmulatedEngine> {
         return None;
     }
     let (engine, workspace) = match (pass, images.stride) {
-        (Pass::Forward, _) => (3, forward(images)),
-        (Pass::BackwardFilter, _) => (18, filter_gradient(images)),
-        (Pass::BackwardData, 1) => (50, input_gradient(images)),
-        (Pass::BackwardData, _) => (50, strided_input_gradient(images)),
+        (Pass::Forward, _) => (FORWARD, forward(images)),
+        (Pass::BackwardFilter, _) => (FILTER_GRADIENT, filter_gradient(images)),
+        (Pass::BackwardData, 1) => (INPUT_GRADIENT, input_gradient(images)),
+        (Pass::BackwardData, _) => (INPUT_GRADIENT, strided_input_gradient(images)),
     };
     Some(EmulatedEngine {
         engine,

@@ -57,9 +57,9 @@ type Trees = LazyLock<[DecisionTree; 3]>;
 
 /// The engine, if a real card's heuristics would put it first.
 pub(super) fn first_choice(convolution: &Convolution) -> Option<EmulatedEngine> {
-    static FIRST_FLOAT: Trees = LazyLock::new(|| DecisionTree::of_passes(FLOAT_TREES, &FEATURES));
-    static FIRST_HALF: Trees = LazyLock::new(|| DecisionTree::of_passes(HALF_TREES, &FEATURES));
-    static LAST: Trees = LazyLock::new(|| DecisionTree::of_passes(CHANNELS_LAST_TREES, &FEATURES));
+    static FIRST_FLOAT: Trees = LazyLock::new(|| DecisionTree::read_all(FLOAT_TREES, &FEATURES));
+    static FIRST_HALF: Trees = LazyLock::new(|| DecisionTree::read_all(HALF_TREES, &FEATURES));
+    static LAST: Trees = LazyLock::new(|| DecisionTree::read_all(CHANNELS_LAST_TREES, &FEATURES));
     if !convolution.is_matrix_product() {
         return None;
     }
@@ -124,7 +124,7 @@ mod tests {
         let others = [0, 256, 272, 288, 304, 320, 336, 400, 416];
         let is_answer = |answer: i64| answer == -1 || others.contains(&answer.rem_euclid(PARTS_UNIT));
         for text in [FLOAT_TREES, HALF_TREES, CHANNELS_LAST_TREES] {
-            decision_tree::check(text, &FEATURES, is_answer);
+            decision_tree::check(text, &decision_tree::PASSES, &FEATURES, is_answer);
         }
     }
 

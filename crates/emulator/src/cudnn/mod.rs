@@ -25,6 +25,7 @@ mod fourier;
 mod graph;
 mod images;
 mod legacy;
+mod listed;
 mod matrix_product;
 mod real;
 mod rnn;
