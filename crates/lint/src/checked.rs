@@ -24,6 +24,8 @@ pub(crate) struct Checked<'f, 't, 'a> {
     off: Vec<bool>,
     /// Functions that call `backward()` once per call, themselves or through others.
     steps: Vec<bool>,
+    /// Functions that the file calls, and does not only pass on.
+    called: Vec<bool>,
 }
 
 /// What happens to the graph behind a tensor that is kept.
@@ -53,7 +55,11 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
         let used = ids.map(|id| imports.are_off_in(file.name_of(id))).collect();
         let off = without_gradients(&facts, used);
         let steps = with_backward(&facts, file.functions.len());
-        Checked { file, facts, imports, off, steps }
+        let mut called = vec![false; file.functions.len()];
+        for call in facts.iter().flat_map(|of| &of.local_calls).filter(|call| call.range.is_some()) {
+            called[call.callee.0] = true;
+        }
+        Checked { file, facts, imports, off, steps, called }
     }
 
     /// Iterates over every call of the file, with its function.

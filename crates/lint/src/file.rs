@@ -5,6 +5,7 @@ use crate::tree::{
     Body, CallExpr, Class, Expr, ExprKind, Function, Literal, SourceRange, Stmt, StmtKind, walk,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::cell::RefCell;
 
 /// Function of the file; 0 is the module itself.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -24,6 +25,8 @@ pub(crate) struct PythonFile<'t, 'a> {
     pub(crate) functions: Vec<Defined<'t, 'a>>,
     pub(crate) classes: Vec<DefinedClass<'t, 'a>>,
     imports: FxHashMap<&'a str, &'t str>,
+    /// Whether a name is bound anywhere to something else than a module, for those that were asked about.
+    pub(crate) bound_elsewhere: RefCell<FxHashMap<(String, String), bool>>,
     /// Whether PyTorch or a library on top of it is imported.
     imports_torch: bool,
     /// Names on which a method is called that only modules have: `model` of `model.eval()`.
@@ -88,6 +91,7 @@ impl<'t, 'a> PythonFile<'t, 'a> {
             functions: vec![module],
             classes: Vec::new(),
             imports: FxHashMap::default(),
+            bound_elsewhere: RefCell::default(),
             imports_torch: false,
             modules: FxHashSet::default(),
             switched: FxHashSet::default(),

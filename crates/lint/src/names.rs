@@ -1,7 +1,7 @@
 //! Meaning of names at a position: whether inserted code finds what it refers to.
 
 use crate::file::{FunctionId, PythonFile};
-use crate::tree::{Body, Expr, ExprKind, Stmt, StmtKind};
+use crate::tree::{Body, Expr, ExprKind, Stmt, StmtKind, walk};
 
 impl<'a> PythonFile<'_, 'a> {
     /// Returns the name under which a module can be used where this function is defined and inside of it:
@@ -22,7 +22,19 @@ impl<'a> PythonFile<'_, 'a> {
             _ => false,
         };
         let is_imported = self.body.iter().any(|stmt| imports(stmt) && stmt.range.end <= function.start);
-        is_imported && !self.is_rebound(self.body, name, path, at)
+        is_imported && !(self.is_bound_elsewhere(name, path) && self.is_rebound(self.body, name, path, at))
+    }
+
+    /// Returns whether anything in the file binds the name to something else. If not, no scope has to be
+    /// looked at.
+    fn is_bound_elsewhere(&self, name: &str, path: &str) -> bool {
+        *self.bound_elsewhere.borrow_mut().entry((name.to_owned(), path.to_owned())).or_insert_with(|| {
+            let mut is_bound = false;
+            walk(self.body, &mut |stmt| {
+                is_bound |= binds_elsewhere(stmt, name, path) || has_parameter(stmt, name);
+            });
+            is_bound
+        })
     }
 
     /// Returns whether anything in this scope, or in one between it and the function or inside the function,
@@ -30,13 +42,7 @@ impl<'a> PythonFile<'_, 'a> {
     fn is_rebound(&self, body: &Body<'a>, name: &str, path: &str, at: FunctionId) -> bool {
         let function = self.functions[at.0].range;
         body.iter().any(|stmt| {
-            let here = match &stmt.kind {
-                // `import torch.nn` binds `torch` to `torch`. What a star import binds is unknown.
-                StmtKind::Import(list) => {
-                    list.iter().any(|one| one.binds == "*" || one.binds == name && one.path != path)
-                }
-                _ => binds(stmt, name),
-            };
+            let here = binds_elsewhere(stmt, name, path);
             let is_inner_scope = matches!(stmt.kind, StmtKind::Function(_) | StmtKind::Class(_));
             if is_inner_scope && !stmt.range.contains(function) && !function.contains(stmt.range) {
                 // Another scope, whose names are its own unless it declares them global.
@@ -45,6 +51,17 @@ impl<'a> PythonFile<'_, 'a> {
             here || has_parameter(stmt, name)
                 || stmt.bodies().into_iter().any(|inner| self.is_rebound(inner, name, path, at))
         })
+    }
+}
+
+/// Returns whether a statement itself binds a name to something else than this module.
+fn binds_elsewhere(stmt: &Stmt<'_>, name: &str, path: &str) -> bool {
+    match &stmt.kind {
+        // `import torch.nn` binds `torch` to `torch`. What a star import binds is unknown.
+        StmtKind::Import(list) => {
+            list.iter().any(|one| one.binds == "*" || one.binds == name && one.path != path)
+        }
+        _ => binds(stmt, name),
     }
 }
 

@@ -303,11 +303,10 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
         let around = |facts: &FunctionFacts<'t, 'a>| {
             let parent = self.file.functions[facts.id.0].parent;
             // One that is passed on may be called in another mode.
-            let mut calls = self.facts.iter().flat_map(|of| &of.local_calls);
-            if !calls.any(|call| call.callee == facts.id && call.range.is_some()) {
+            if parent == FunctionId::MODULE || !self.called[facts.id.0] {
                 return None;
             }
-            let outer = self.facts.iter().find(|of| of.id == parent && parent != FunctionId::MODULE)?;
+            let outer = self.facts.iter().find(|of| of.id == parent)?;
             last(outer, self.file.functions[facts.id.0].range.start)
         };
         last(facts, before).or_else(|| around(facts)).or_else(|| {
@@ -320,7 +319,8 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
                 let class = |id: FunctionId| self.file.class_of(id).map(|class| class.class.name);
                 is_attribute && class(facts.id).is_some() && class(facts.id) == class(other.id)
             };
-            let others = self.facts.iter().filter(|other| other.id != facts.id);
+            let others =
+                self.facts.iter().filter(|other| other.id != facts.id && !other.evaluating.is_empty());
             let others =
                 others.filter(|other| same_class(other) || other.id == FunctionId::MODULE && !is_attribute);
             others.filter_map(|other| last(other, u32::MAX)).next_back()

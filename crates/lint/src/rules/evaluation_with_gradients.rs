@@ -69,7 +69,7 @@ pub(super) fn passes<'x, 't, 'a>(
     checked: &'x Checked<'_, 't, 'a>,
 ) -> Vec<(&'x FunctionFacts<'t, 'a>, &'a str, NodeId)> {
     let mut found = Vec::new();
-    if model_differentiates(checked) {
+    if model_differentiates(checked) || freezes(checked) {
         return found;
     }
     for facts in &checked.facts {
@@ -112,7 +112,6 @@ pub(super) fn passes<'x, 't, 'a>(
             if is_root
                 || gives_back(checked, facts, *node)
                 || batches.is_none() && is_dropped(checked, facts, *node)
-                || freezes(checked)
                 || checked.file.is_frozen(model)
                 || checked.is_test(facts.id)
             {

@@ -27,22 +27,23 @@ with torch.no_grad():
 };
 
 fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
+    let is_language_model =
+        ["CausalLM", "LMHead", "Seq2SeqLM", "MaskedLM"].iter().any(|name| checked.file.source.contains(name));
+    if !is_language_model {
+        return;
+    }
     for facts in &checked.facts {
         for kept in &facts.kept {
             let AbstractValue::Tensor(node) = kept.value else { continue };
             let of = facts.node(node);
             // Only values named logits: the size of other outputs is unknown.
             let is_logits = checked.file.text(kept.expr.range).ends_with("logits");
-            let is_language_model = ["CausalLM", "LMHead", "Seq2SeqLM", "MaskedLM"]
-                .iter()
-                .any(|name| checked.file.source.contains(name));
             let over_batches = facts.around(kept.at.in_loop).any(|at| facts.loops[at.0].over_batches);
             let in_script = checked.file.class_of(facts.id).is_none();
             if (over_batches || in_script)
                 && of.graph == HasGraph::No
                 && !of.on_host
                 && is_logits
-                && is_language_model
                 && checked.grows(facts, kept)
             {
                 let message = format!("{} keeps the full logits of every batch on the GPU", store(kept));
