@@ -184,12 +184,13 @@ unsafe extern "C" fn cudnnBackendSetAttribute(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudnnBackendFinalize(descriptor: Descriptor) -> StatusCode {
-    let (kind, emulated_engine) = {
+    let (kind, emulated_engine, pass) = {
         let descriptors = descriptors();
-        (descriptors.kind(descriptor), descriptors.emulated_engine(descriptor))
+        let pass = descriptors.graphs.planned(descriptor).map(|convolution| convolution.pass);
+        (descriptors.kind(descriptor), descriptors.emulated_engine(descriptor), pass)
     };
     if kind == Some(kind::EXECUTION_PLAN) {
-        autotuning::plan(descriptor, emulated_engine);
+        autotuning::plan(descriptor, pass, emulated_engine);
     }
     if emulated_engine.is_some() {
         return SUCCESS;
@@ -231,11 +232,15 @@ unsafe extern "C" fn cudnnBackendGetAttribute(
         emulated_engine
     };
     if let Some(emulated_engine) = emulated_engine {
+        if name == attribute::EXECUTION_PLAN_WORKSPACE {
+            autotuning::needs(descriptor, emulated_engine.workspace);
+        }
         return unsafe { emulated_engine.get(name, room, count, values) };
     }
     let status = unsafe { real::cudnnBackendGetAttribute(descriptor, name, kind, room, count, values) };
     if name == attribute::EXECUTION_PLAN_WORKSPACE && status == SUCCESS && room > 0 && !values.is_null() {
         unsafe { correct_workspace(descriptor, values.cast()) };
+        autotuning::needs(descriptor, unsafe { *values.cast() });
     }
     status
 }
