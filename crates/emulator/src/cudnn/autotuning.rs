@@ -6,7 +6,8 @@
 //! an H200 in 1,248 of 1,521 trials. With two exceptions it is 1,268
 //! (`bench/results/2026-11-19-predict.md`):
 //!
-//! - A Fourier engine was chosen in none of 624 trials whose lists had one, four times in the first place.
+//! - A Fourier engine was chosen in none of 624 trials to which one applies, in four of which it was listed
+//!   first.
 //! - For gradients of inputs, the first three are about as fast, and the one with the smallest workspace is
 //!   the better guess: right in 467 instead of 448 of 507 trials.
 //!
