@@ -2,8 +2,10 @@
 
     python bench/instructions.py --oomph target/debug/oomph      with valgrind, torch and the wheel
 
-The step of `bench/recording.py` runs under callgrind on an emulated GPU: without a recorder, with PyTorch's history, and recorded,
-right after the recording has begun and when Python has specialized the code again that the recorder's functions have replaced.
+The step of `bench/recording.py` runs under callgrind on an emulated GPU: without a recorder, with PyTorch's history, and recorded:
+right after recording begins, and again once Python has specialized the code that calls the functions replaced by the recorder.
+Not counted are reallocations of PyTorch's list of events, and what the recorder does because of the time: the counters are read
+in every eighth step, and neither the host's memory nor the driver is asked.
 """
 
 from __future__ import annotations
@@ -16,13 +18,14 @@ import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-STEPS = 16
+STEPS = 64
+"""Of repeated steps, one in so many is recorded closely."""
 WARM_UP = 8
 PYTHON_WARMS_UP = 250
 
 
 def counted(callgrind: pathlib.Path, name: str) -> int:
-    """Instructions in a part of the program, without those by which PyTorch's history gets a longer list now and then."""
+    """Instructions in a part of the program, without reallocations of PyTorch's list of events."""
     (path,) = (path for path in callgrind.parent.glob("callgrind.*") if f"Trigger: dump {name}\n" in path.read_text()[:2000])
     out = subprocess.run(["callgrind_annotate", "--threshold=100", path], capture_output=True, text=True, check=True).stdout
     lines = [(line.split()[0].replace(",", ""), line) for line in out.splitlines() if line.strip()]
@@ -39,7 +42,7 @@ def measure() -> None:
     from oomph.recording import host_memory, recorder, uncounted
     from recording import recorded, transformer
 
-    # By the clock, everything is a hundred times as slow as it is: nothing may be done because of the time that has passed.
+    # Under callgrind, everything takes a hundred times as long, so work that is triggered by elapsed time is disabled.
     uncounted._MAX_US = 1 << 60
     recorder._NVML_INTERVAL_SECONDS = 1e9
     host_memory.HostMemory.begin = lambda _: None  # type: ignore[method-assign]
@@ -93,8 +96,8 @@ def main() -> None:
         print(f"{'without a recorder':48}{bare // STEPS:14,}")
         ways = {
             "events": "PyTorch's history without stacks",
-            "soon": f"`oomph run`, {WARM_UP} steps after it has begun",
-            "later": f"`oomph run`, {PYTHON_WARMS_UP} steps later",
+            "soon": f"`oomph.record()`, {WARM_UP} steps after it has begun",
+            "later": f"`oomph.record()`, {PYTHON_WARMS_UP} steps later",
         }
         for way, words in ways.items():
             of = counted(callgrind, way)

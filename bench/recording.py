@@ -79,20 +79,15 @@ def transformer(layers: int) -> Step:
 def resnet(layers: int, batch: int = 2, size: int = 64) -> Step:
     import torchvision
 
-    depth = max((depth for depth in (50, 101, 152) if depth <= layers), default=50)
-    return training(getattr(torchvision.models, f"resnet{depth}")(), torch.randn(batch, 3, size, size), torch.optim.SGD)
+    return training(getattr(torchvision.models, f"resnet{layers}")(), torch.randn(batch, 3, size, size), torch.optim.SGD)
 
 
-PROGRAMS: dict[str, Callable[[int], Step]] = {
-    "transformer of width 256, batch 4 x 64, AdamW": transformer,
-    "ResNet, batch 2 at 64, SGD": resnet,
-    "ResNet-50, batch 64 at 224, SGD": lambda _: resnet(50, 64, 224),
+PROGRAMS: dict[str, tuple[Callable[[int], Step], tuple[int, ...]]] = {
+    "transformer of width 256, batch 4 x 64, AdamW": (transformer, (8, 10, 12, 14, 16, 18, 20)),
+    "ResNet, batch 2 at 64, SGD": (resnet, (50, 101, 152)),
+    "ResNet, batch 64 at 224, SGD": (lambda layers: resnet(layers, 64, 224), (50,)),
 }
-LAYERS = {
-    "transformer of width 256, batch 4 x 64, AdamW": (8, 10, 12, 14, 16, 18, 20),
-    "ResNet, batch 2 at 64, SGD": (50, 101, 152),
-}
-"""Sizes of a program, of which the one is measured whose bare step takes about as long as asked for."""
+"""The steps of each program by the number of its layers, and the numbers to choose from."""
 
 
 @contextlib.contextmanager
@@ -128,7 +123,7 @@ def allocations(step: Step) -> int:
 def take_turns(name: str, layers: int, way: str, answers: int) -> None:
     """The process that is measured: takes as many steps as each line on its standard input says."""
     with recorded(way), os.fdopen(answers, "w") as out:
-        step = PROGRAMS[name](layers)
+        step = PROGRAMS[name][0](layers)
         timed(step, STEADY)
         print(json.dumps(allocations(step)), file=out, flush=True)
         for line in sys.stdin:
@@ -147,13 +142,11 @@ class Process:
         reading, writing = os.pipe()
         command = [__file__, "--turns", way, str(writing), "--only", name, "--layers", str(layers)]
         if way in ("auto", "full"):
-            options = ["--python", sys.executable, "-o", os.path.join(folder, str(reading)), "--detail", way]
+            options = ["--python", sys.executable, "-o", tempfile.mkdtemp(dir=folder), "--detail", way]
             command = [shutil.which("oomph") or "oomph", "run", *options, *command]
         else:
             command = [sys.executable, *command]
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, pass_fds=[writing], text=True
-        )
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, pass_fds=[writing], text=True)
         os.close(writing)
         self.answers = os.fdopen(reading)
 
@@ -182,8 +175,11 @@ class Process:
 
 def fitting(name: str, milliseconds: float, folder: str) -> int:
     """The number of layers whose bare step takes closest to this long."""
+    sizes = PROGRAMS[name][1]
+    if len(sizes) == 1:
+        return sizes[0]
     found = {}
-    for layers in LAYERS.get(name, (0,)):
+    for layers in sizes:
         process = Process("bare", name, layers, folder)
         process.ready()
         process.turn(40)
@@ -195,8 +191,9 @@ def fitting(name: str, milliseconds: float, folder: str) -> int:
 
 
 def overhead(name: str, layers: int, ways: list[str], arguments: argparse.Namespace, folder: str) -> None:
-    """A row per way. In a round, each process takes its turn, in random order; the processes of one number are compared within the
-    round. Two bare processes show what is left to chance: where a process lies in memory makes a difference of its own."""
+    """A row per way. In a round, each process takes its turn, in random order; each recorded process is compared with the bare one
+    of the same number, and the bare ones with the first of them: how far these differ is chance, such as where a process lies in
+    memory."""
     groups = [{way: Process(way, name, layers, folder) for way in ways} for _ in range(arguments.processes)]
     everyone = [process for group in groups for process in group.values()]
     made = {process.ready() for process in everyone}
@@ -205,32 +202,19 @@ def overhead(name: str, layers: int, ways: list[str], arguments: argparse.Namesp
             process.turn(arguments.steps)
     for process in everyone:
         process.end()
-    size = f", {layers} layers" if layers else ""
-    of = f"{name}{size}, {' or '.join(map(str, sorted(made)))} allocations"
+    of = f"{name}, {layers} layers, {' or '.join(map(str, sorted(made)))} allocations"
     for way in ways:
         figures = []
         for values in ("medians", "processor"):
             mine, bare = ([getattr(group[each], values) for group in groups] for each in (way, "bare"))
             figures.append(f"{statistics.median(itertools.chain(*mine)):.2f}")
-            if way == "bare":
-                figures += ["", ""]
-                continue
-            ratios = (statistics.median(a) / statistics.median(b) - 1 for a, b in zip(mine, bare, strict=True))
-            figures += [
-                more([*itertools.chain(*mine)], [*itertools.chain(*bare)]),
-                ", ".join(f"{ratio:+.1%}" for ratio in ratios),
-            ]
+            figures.append(", ".join(more(a, bare[0] if way == "bare" else b) for a, b in zip(mine, bare, strict=True)))
         print(f"| {of if way == 'bare' else ''} | {WAYS[way]} | {' | '.join(figures)} |", flush=True)
 
 
 def more(values: list[float], bare: list[float]) -> str:
-    """How much more than bare, round by round: the median, its 95% confidence interval, and the quartiles."""
-    ratios = sorted(100 * (of / without - 1) for of, without in zip(values, bare, strict=True))
-    low, middle, high = statistics.quantiles(ratios, n=4)
-    # The number of values below the median of all possible rounds is binomial.
-    margin = round(0.98 * len(ratios) ** 0.5)
-    first, last = ratios[max(0, len(ratios) // 2 - margin)], ratios[min(len(ratios) - 1, len(ratios) // 2 + margin)]
-    return f"{middle:+.1f}% [{first:+.1f}, {last:+.1f}] ({low:+.1f} to {high:+.1f})"
+    """How much more than bare a process takes, in the median of the rounds."""
+    return f"{statistics.median(of / without for of, without in zip(values, bare, strict=True)) - 1:+.1%}"
 
 
 def dumps(folder: str, steps: int) -> None:
@@ -238,7 +222,8 @@ def dumps(folder: str, steps: int) -> None:
     step = transformer(12)
     gc.collect()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with record(folder, detail="full") as recording:
+    ours_at = tempfile.mkdtemp(dir=folder)
+    with record(ours_at, detail="full") as recording:
         for _ in range(steps):
             step()
         torch.cuda.synchronize()
@@ -253,7 +238,8 @@ def dumps(folder: str, steps: int) -> None:
             ours.append(time.perf_counter() - began)
         events = sum(len(trace) for trace in torch.cuda.memory._snapshot()["device_traces"])
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    sizes = [os.path.getsize(os.path.join(folder, name)) for name in ("theirs.pickle", "rank0.pickle", "rank0.labels")]
+    files = [(folder, "theirs.pickle"), (ours_at, "rank0.pickle"), (ours_at, "rank0.labels")]
+    sizes = [os.path.getsize(os.path.join(*file)) for file in files]
     print(f"\n{events} events: _dump_snapshot {min(theirs):.2f} s ({sizes[0]} bytes), oomph {min(ours):.2f} s ", end="")
     print(f"({sizes[1]} bytes and {sizes[2]} of labels)")
     print(f"host memory: {(kept - before) * 1024 / events:.0f} bytes per event while recording, ", end="")
@@ -268,7 +254,7 @@ def main() -> None:
     parser.add_argument("--milliseconds", type=float, default=18, help="about how long a CPU-bound step should take")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--only", default="", help="programs whose names contain this")
-    parser.add_argument("--layers", type=int, help="this size instead of one that takes so long")
+    parser.add_argument("--layers", type=int, help="this many instead, with --only")
     parser.add_argument("--dump-steps", type=int, default=150, help="0: no dumps")
     parser.add_argument("--turns", nargs=2, metavar=("WAY", "DESCRIPTOR"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -278,13 +264,13 @@ def main() -> None:
         return take_turns(arguments.only, arguments.layers, way, int(answers))
     print(f"# {torch.cuda.get_device_name()}, torch {torch.__version__}, Python {sys.version.split()[0]}\n")
     print(f"{arguments.rounds} rounds of {arguments.steps} steps, {arguments.processes} processes of each way.\n")
-    against = "against bare [95% interval] (quartiles) | each process"
-    print(f"| program | way | ms per step | {against} | ms of processor time | {against} |\n|{'---|' * 8}")
+    against = "each process against bare"
+    print(f"| program | way | ms per step | {against} | ms of processor time | {against} |\n|{'---|' * 6}")
     ways = ["bare", *(way for way in arguments.ways if way != "bare")]
     with tempfile.TemporaryDirectory() as folder:
         for name in PROGRAMS:
             if arguments.only in name:
-                layers = arguments.layers if arguments.layers is not None else fitting(name, arguments.milliseconds, folder)
+                layers = arguments.layers or fitting(name, arguments.milliseconds, folder)
                 overhead(name, layers, ways, arguments, folder)
         if arguments.dump_steps:
             dumps(folder, arguments.dump_steps)

@@ -86,7 +86,7 @@ def fit(folder: pathlib.Path, output: pathlib.Path) -> None:
     new = functools.partial(DecisionTreeClassifier, min_samples_leaf=3, ccp_alpha=2e-5, criterion="entropy", random_state=0)
     lines = []
     for engine, step in ENGINES.items():
-        asked = [row for row in rows if step in row[-1] and applies(engine, *row[3:7])]
+        asked = [row for row in rows if applies(engine, *row[3:7])]
         values = [features(*row[:-1]) for row in asked]
         answers = [int(engine in row[-1][step]) for row in asked]
         others = range(0, len(asked), 5)
@@ -96,7 +96,7 @@ def fit(folder: pathlib.Path, output: pathlib.Path) -> None:
         listed = sum(answers[of] for of in others)
         print(f"engine {engine}: of {len(others)} convolutions left out, {listed} listed, {right} right")
         tree = new().fit(values, answers)
-        lines += [str(engine), *written(tree.tree_, tree.classes_, FEATURES)]
+        lines += [f"engine_{engine}", *written(tree.tree_, tree.classes_, FEATURES)]
     output.write_text("\n".join(lines) + "\n")
 
 

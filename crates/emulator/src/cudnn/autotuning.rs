@@ -1,9 +1,9 @@
 //! `cudnn.benchmark=True`: PyTorch builds plans for all configurations, runs each with its workspace and
 //! keeps the fastest.
 //!
-//! The emulator cannot know which one would be fastest on a card, and has a guess take less time than the
-//! others. The heuristics' first choice is cuDNN's own guess: its workspace was that of the engine chosen by
-//! an H200 in 1,248 of 1,521 trials. With two exceptions it is 1,268
+//! The emulator cannot know which one would be fastest on a card, so it delays every plan except the most
+//! likely one. The heuristics' first choice is cuDNN's own guess: its workspace was that of the engine chosen
+//! by an H200 in 1,248 of 1,521 trials. With two exceptions it is 1,268
 //! (`bench/results/2026-11-19-predict.md`):
 //!
 //! - A Fourier engine was chosen in none of 624 trials to which one applies, in four of which it was listed
@@ -17,7 +17,7 @@ use super::emulated_engine::EmulatedEngine;
 use super::graph::Pass;
 use super::{Descriptor, fourier};
 use crate::notes;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::cell::RefCell;
 use std::time::Duration;
 
 /// PyTorch times only the first runs of a plan.
@@ -29,7 +29,7 @@ const DELAY_PER_CANDIDATE: Duration = Duration::from_micros(30);
 /// Candidates that are about as fast, for gradients of inputs.
 const EQUALLY_FAST: usize = 3;
 
-struct Candidate {
+struct TimedPlan {
     plan: usize,
     is_by_fourier: bool,
     workspace: i64,
@@ -39,7 +39,7 @@ struct Candidate {
 /// Plans built since heuristics last returned configurations.
 #[derive(Default)]
 struct Candidates {
-    plans: Vec<Candidate>,
+    plans: Vec<TimedPlan>,
     is_for_inputs: bool,
 }
 
@@ -51,56 +51,100 @@ impl Candidates {
         plans.take(equally_fast).min_by_key(|(_, candidate)| candidate.workspace).map(|(index, _)| index)
     }
 
-    fn place(&self, plan: Descriptor) -> Option<usize> {
+    fn index(&self, plan: Descriptor) -> Option<usize> {
         self.plans.iter().position(|candidate| candidate.plan == plan as usize)
+    }
+
+    /// Additional time for a run of a plan.
+    fn delay(&mut self, plan: Descriptor) -> Option<Duration> {
+        let index = self.index(plan)?;
+        if self.plans.len() == 1 || self.fastest() == Some(index) || self.plans[index].runs >= TIMED_RUNS {
+            return None;
+        }
+        self.plans[index].runs += 1;
+        Some(DELAY_PER_CANDIDATE * (index as u32 + 1))
     }
 }
 
-fn candidates() -> MutexGuard<'static, Candidates> {
-    static CANDIDATES: LazyLock<Mutex<Candidates>> = LazyLock::new(Default::default);
-    CANDIDATES.lock().unwrap_or_else(PoisonError::into_inner)
+/// Gives the candidates of this thread to `work`: PyTorch builds and times plans in one thread. At the end of
+/// a thread there are none any more.
+fn with_candidates<T>(work: impl FnOnce(&mut Candidates) -> T) -> Option<T> {
+    thread_local! {
+        static CANDIDATES: RefCell<Candidates> = RefCell::default();
+    }
+    CANDIDATES.try_with(|candidates| work(&mut candidates.borrow_mut())).ok()
 }
 
 /// Starts a new list of candidates: heuristics returned configurations.
 pub(super) fn start_candidates() {
-    candidates().plans.clear();
+    with_candidates(|candidates| candidates.plans.clear());
 }
 
 /// Adds a plan built from one of the configurations.
 pub(super) fn plan(descriptor: Descriptor, pass: Option<Pass>, engine: Option<EmulatedEngine>) {
-    let mut candidates = candidates();
     let is_by_fourier = engine.is_some_and(|engine| fourier::ENGINES.contains(&engine.engine));
-    candidates.is_for_inputs = pass == Some(Pass::BackwardData);
-    candidates.plans.push(Candidate { plan: descriptor as usize, is_by_fourier, workspace: 0, runs: 0 });
+    with_candidates(|candidates| {
+        candidates.is_for_inputs = pass == Some(Pass::BackwardData);
+        candidates.plans.push(TimedPlan { plan: descriptor as usize, is_by_fourier, workspace: 0, runs: 0 });
+    });
 }
 
 /// Notes the workspace of a plan, which is queried before it runs.
-pub(super) fn needs(descriptor: Descriptor, workspace: i64) {
-    let mut candidates = candidates();
-    if let Some(place) = candidates.place(descriptor) {
-        candidates.plans[place].workspace = workspace;
-    }
+pub(super) fn set_workspace(descriptor: Descriptor, workspace: i64) {
+    with_candidates(|candidates| {
+        if let Some(index) = candidates.index(descriptor) {
+            candidates.plans[index].workspace = workspace;
+        }
+    });
 }
 
 pub(super) fn forget(descriptor: Descriptor) {
-    candidates().plans.retain(|candidate| candidate.plan != descriptor as usize);
+    with_candidates(|candidates| {
+        candidates.plans.retain(|candidate| candidate.plan != descriptor as usize);
+    });
 }
 
 /// Delays a run of a plan that is not the fastest.
 pub(super) fn run(descriptor: Descriptor) {
-    let place = {
-        let mut candidates = candidates();
-        let Some(place) = candidates.place(descriptor) else { return };
-        if candidates.plans.len() == 1 || candidates.fastest() == Some(place) {
-            return;
-        }
-        let candidate = &mut candidates.plans[place];
-        candidate.runs += 1;
-        if candidate.runs > TIMED_RUNS {
-            return;
-        }
-        place
-    };
-    notes::modeled("cuDNN autotuning: which engine is the fastest");
-    std::thread::sleep(DELAY_PER_CANDIDATE * (place as u32 + 1));
+    if let Some(delay) = with_candidates(|candidates| candidates.delay(descriptor)).flatten() {
+        notes::modeled("cuDNN autotuning: which engine is the fastest");
+        std::thread::sleep(delay);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidates(is_for_inputs: bool, plans: &[(bool, i64)]) -> Candidates {
+        let plans = plans.iter().enumerate().map(|(plan, (is_by_fourier, workspace))| TimedPlan {
+            plan,
+            is_by_fourier: *is_by_fourier,
+            workspace: *workspace,
+            runs: 0,
+        });
+        Candidates { plans: plans.collect(), is_for_inputs }
+    }
+
+    #[test]
+    fn the_first_is_the_fastest_unless_it_is_by_fourier() {
+        assert_eq!(candidates(false, &[(false, 8), (false, 4)]).fastest(), Some(0));
+        assert_eq!(candidates(false, &[(true, 8), (false, 4), (false, 2)]).fastest(), Some(1));
+        assert_eq!(candidates(false, &[(true, 8)]).fastest(), None);
+    }
+
+    #[test]
+    fn for_gradients_of_inputs_it_is_the_smallest_of_three() {
+        let plans = [(true, 0), (false, 8), (false, 4), (false, 4), (false, 2)];
+        assert_eq!(candidates(true, &plans).fastest(), Some(2));
+    }
+
+    #[test]
+    fn the_others_are_delayed_while_they_are_timed() {
+        let mut of = candidates(false, &[(false, 8), (false, 4)]);
+        let delays: Vec<_> = (0..4).map(|_| of.delay(1 as Descriptor)).collect();
+        assert_eq!(delays, [Some(2 * DELAY_PER_CANDIDATE); 3].into_iter().chain([None]).collect::<Vec<_>>());
+        assert_eq!(of.delay(0 as Descriptor), None);
+        assert_eq!(candidates(false, &[(true, 8)]).delay(0 as Descriptor), None);
+    }
 }

@@ -233,14 +233,14 @@ unsafe extern "C" fn cudnnBackendGetAttribute(
     };
     if let Some(emulated_engine) = emulated_engine {
         if name == attribute::EXECUTION_PLAN_WORKSPACE {
-            autotuning::needs(descriptor, emulated_engine.workspace);
+            autotuning::set_workspace(descriptor, emulated_engine.workspace);
         }
         return unsafe { emulated_engine.get(name, room, count, values) };
     }
     let status = unsafe { real::cudnnBackendGetAttribute(descriptor, name, kind, room, count, values) };
     if name == attribute::EXECUTION_PLAN_WORKSPACE && status == SUCCESS && room > 0 && !values.is_null() {
         unsafe { correct_workspace(descriptor, values.cast()) };
-        autotuning::needs(descriptor, unsafe { *values.cast() });
+        autotuning::set_workspace(descriptor, unsafe { *values.cast() });
     }
     status
 }

@@ -24,7 +24,6 @@ pub(super) const FEATURES: [&str; 10] =
 /// Index of the engine that is listed first, if it is a Fourier or Winograd engine.
 pub(super) fn engine(pass: Pass, images: &Images) -> Option<i64> {
     static TREES: LazyLock<[DecisionTree; 3]> = LazyLock::new(|| DecisionTree::read_all(TEXT, &FEATURES));
-    let is_square = [images.input, images.filter, images.padding].iter().all(|sides| sides[0] == sides[1]);
     let is_in_range = (3..=7).contains(&images.filter[0])
         && (1..=256).contains(&images.input[0])
         && [images.count, images.inputs, images.outputs].iter().all(|number| *number <= 1024);
@@ -34,7 +33,7 @@ pub(super) fn engine(pass: Pass, images: &Images) -> Option<i64> {
         && !images.is_grouped()
         && images.stride == 1
         && is_in_range
-        && is_square;
+        && images.is_square();
     if !is_measured {
         return None;
     }

@@ -13,7 +13,7 @@ use super::emulated_engine::EmulatedEngine;
 use super::graph::Pass;
 use super::images::{FLOAT_BYTES, Images, aligned, area, longer};
 
-/// Of the forward pass, and for the gradients of filters and of inputs.
+/// Indices of the engines: forward pass, gradient of filters, gradient of inputs.
 pub(super) const ENGINES: [i64; 3] = [FORWARD, FILTER_GRADIENT, INPUT_GRADIENT];
 const FORWARD: i64 = 3;
 const FILTER_GRADIENT: i64 = 18;

@@ -68,6 +68,11 @@ impl Images {
         })
     }
 
+    /// Whether inputs, filters and padding are the same in height and width.
+    pub(super) fn is_square(&self) -> bool {
+        [self.input, self.filter, self.padding].iter().all(|sides| sides[0] == sides[1])
+    }
+
     pub(super) fn is_grouped(&self) -> bool {
         self.groups > 1
     }
