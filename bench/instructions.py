@@ -19,7 +19,7 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 STEPS = 64
-"""Of repeated steps, one in so many is recorded closely."""
+"""One in this many repeated steps is recorded with stacks."""
 WARM_UP = 8
 PYTHON_WARMS_UP = 250
 
@@ -40,7 +40,7 @@ def measure() -> None:
 
     from oomph import record
     from oomph.recording import host_memory, recorder, uncounted
-    from recording import recorded, transformer
+    from recording import begin, transformer
 
     # Under callgrind, everything takes a hundred times as long, so work that is triggered by elapsed time is disabled.
     uncounted._MAX_US = 1 << 60
@@ -62,9 +62,9 @@ def measure() -> None:
         subprocess.run(["callgrind_control", *options, str(os.getpid())], stdout=subprocess.DEVNULL, check=True)
 
     run("bare", PYTHON_WARMS_UP)
-    with recorded("events"):
-        run("events")
-        torch.cuda.memory._record_memory_history(enabled=None)
+    begin("events")
+    run("events")
+    torch.cuda.memory._record_memory_history(enabled=None)
     with tempfile.TemporaryDirectory() as folder, record(folder, holders=False):
         run("soon")
         run("later", PYTHON_WARMS_UP)

@@ -10,7 +10,6 @@ needs some hundred steps to get fast again after a function of `torch.nn.Module`
 from __future__ import annotations
 
 import argparse
-import contextlib
 import gc
 import itertools
 import json
@@ -23,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -90,13 +89,11 @@ PROGRAMS: dict[str, tuple[Callable[[int], Step], tuple[int, ...]]] = {
 """The steps of each program by the number of its layers, and the numbers to choose from."""
 
 
-@contextlib.contextmanager
-def recorded(way: str) -> Iterator[None]:
-    """Records this process in PyTorch's ways; in ours, `oomph run` has begun it."""
+def begin(way: str) -> None:
+    """Starts PyTorch's history in its own ways; in ours, `oomph run` has started it."""
     if way in ("events", "pytorch"):
         context = "all" if way == "pytorch" else None
         torch.cuda.memory._record_memory_history(enabled="all", context=context, stacks="python", max_entries=1_000_000)
-    yield
 
 
 def timed(step: Step, count: int) -> tuple[list[float], float]:
@@ -122,7 +119,8 @@ def allocations(step: Step) -> int:
 
 def take_turns(name: str, layers: int, way: str, answers: int) -> None:
     """The process that is measured: takes as many steps as each line on its standard input says."""
-    with recorded(way), os.fdopen(answers, "w") as out:
+    begin(way)
+    with os.fdopen(answers, "w") as out:
         step = PROGRAMS[name][0](layers)
         timed(step, STEADY)
         print(json.dumps(allocations(step)), file=out, flush=True)

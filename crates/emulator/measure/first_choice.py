@@ -59,7 +59,6 @@ class Shape(NamedTuple):
     filter: int
     padding: int
     stride: int = 1
-    groups: int = 1
 
     def results(self) -> list[int]:
         return [(side + 2 * self.padding - self.filter) // self.stride + 1 for side in self.sides]
@@ -114,12 +113,12 @@ class Cudnn:
     def _heuristics(
         self, stack: contextlib.ExitStack, shape: Shape, step: str, data_type: int, channels_last: bool, mode: int = INSTANT
     ) -> ctypes.c_void_p:
-        images, inputs, outputs, sides, size, padding, stride, groups = shape
+        images, inputs, outputs, sides, size, padding, stride = shape
         descriptor, attribute = PASSES[step]
         new = functools.partial(self._descriptor, stack)
         tensors = []
         for name, sizes in (
-            ("w", [outputs, inputs // groups, *[size] * len(sides)]),
+            ("w", [outputs, inputs, *[size] * len(sides)]),
             ("x", [images, inputs, *sides]),
             ("y", [images, outputs, *shape.results()]),
         ):
@@ -230,8 +229,8 @@ def collect(folder: pathlib.Path, seconds: float, collect_part: CollectPart) -> 
         process.join()
 
 
-def features(images: int, inputs: int, outputs: int, side: int, size: int, padding: int) -> list[int]:
-    positions = images * (side + 2 * padding - size + 1) ** 2
+def features(images: int, inputs: int, outputs: int, side: int, size: int, padding: int, stride: int = 1) -> list[int]:
+    positions = images * ((side + 2 * padding - size) // stride + 1) ** 2
     planes = inputs * outputs
     sizes = [positions, images * side * side, planes, positions * planes * size * size]
     return [images, inputs, outputs, side, size, padding, *sizes]

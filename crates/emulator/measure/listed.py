@@ -63,13 +63,9 @@ def collect_part(path: pathlib.Path, seed: int, seconds: float) -> None:
 
 
 def features(
-    images: int, inputs: int, outputs: int, sides: list[int], size: int, padding: int, stride: int, _groups: int, is_last: int
+    images: int, inputs: int, outputs: int, sides: list[int], size: int, padding: int, stride: int, is_last: int
 ) -> list[int]:
-    positions = images * ((sides[0] + 2 * padding - size) // stride + 1) ** 2
-    found = sizes(images, inputs, outputs, sides[0], size, padding)
-    found[SIZES.index("positions")] = positions
-    found[SIZES.index("products")] = positions * inputs * outputs * size * size
-    return [*found, stride, is_last, inputs * size * size]
+    return [*sizes(images, inputs, outputs, sides[0], size, padding, stride), stride, is_last, inputs * size * size]
 
 
 def applies(engine: int, sides: list[int], size: int, padding: int, stride: int) -> bool:

@@ -1,7 +1,7 @@
 //! The backend (graph) interface: the real library plans for a described card.
 
 use super::emulated_engine::EmulatedEngine;
-use super::graph::{AttributeValue, Graphs};
+use super::graph::{AttributeValue, Graphs, Pass};
 use super::images::Images;
 use super::{
     Descriptor, SUCCESS, StatusCode, autotuning, cluster, deviceless, first_choice, fourier, listed,
@@ -98,6 +98,11 @@ impl Descriptors {
         self.emulated_engines.get(&(descriptor as usize)).copied()
     }
 
+    /// Pass of the convolution of an engine, a configuration or a plan.
+    fn pass(&self, descriptor: Descriptor) -> Option<Pass> {
+        self.graphs.planned(descriptor).map(|convolution| convolution.pass)
+    }
+
     /// Engines to insert before and after those returned by the real library's heuristics.
     fn engines_around(&self, heuristics: Descriptor) -> (Option<EmulatedEngine>, Vec<EmulatedEngine>) {
         let Some(convolution) = self.graphs.convolution_of(heuristics) else { return (None, Vec::new()) };
@@ -170,7 +175,7 @@ unsafe extern "C" fn cudnnBackendSetAttribute(
     if descriptors.emulated_engine(descriptor).is_some() {
         return SUCCESS;
     }
-    let pass = descriptors.graphs.planned(descriptor).map(|convolution| convolution.pass);
+    let pass = descriptors.pass(descriptor);
     drop(descriptors);
     if name == attribute::EXECUTION_PLAN_CONFIGURATION
         && let Some(pass) = pass
@@ -186,8 +191,8 @@ unsafe extern "C" fn cudnnBackendSetAttribute(
 unsafe extern "C" fn cudnnBackendFinalize(descriptor: Descriptor) -> StatusCode {
     let (kind, emulated_engine, pass) = {
         let descriptors = descriptors();
-        let pass = descriptors.graphs.planned(descriptor).map(|convolution| convolution.pass);
-        (descriptors.kind(descriptor), descriptors.emulated_engine(descriptor), pass)
+        let emulated_engine = descriptors.emulated_engine(descriptor);
+        (descriptors.kind(descriptor), emulated_engine, descriptors.pass(descriptor))
     };
     if kind == Some(kind::EXECUTION_PLAN) {
         autotuning::plan(descriptor, pass, emulated_engine);
