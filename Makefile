@@ -10,7 +10,7 @@ PYTEST_OPTIONS =
 # One more than there are cores: programs of the tests wait for each other now and then.
 TEST_PROCESSES = $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
-.PHONY: demo test test-rust test-python test-page wheel page page-types lint deny fmt fuzz bench predictions field nightly docs python-env page-env docs-env browser terminal neovim prometheus
+.PHONY: demo test test-rust test-python test-page wheel page page-types lint deny fmt fuzz bench predictions field nightly docs python-env page-env docs-env browser terminal neovim extension vscode prometheus
 
 demo: ## build, then explain a bundled real snapshot
 	@cargo build --quiet --bin oomph
@@ -43,6 +43,7 @@ test-page: page-env ## unit tests of the page
 lint: python-env page-env ## formatting, lints and types, as the gate checks them
 	cargo fmt --all --check
 	cd web && npx --no-install biome ci .
+	cd editors/vscode && ../../web/node_modules/.bin/biome ci .
 	cargo clippy --workspace --all-targets -- -D warnings
 	$(VENV)/bin/python tests/other_systems.py
 	$(VENV)/bin/python -m ruff format --quiet --check .
@@ -57,6 +58,7 @@ fmt: python-env page-env ## format everything
 	$(VENV)/bin/python -m ruff check --quiet --fix --select I .
 	$(VENV)/bin/python -m ruff format --quiet .
 	cd web && npx --no-install biome check --write .
+	cd editors/vscode && ../../web/node_modules/.bin/biome check --write .
 
 fuzz: ## the fuzz targets, a minute each (make fuzz SECONDS=600 for longer)
 	fuzz/run.sh $(or $(SECONDS),60)
@@ -100,6 +102,12 @@ terminal: ## tmux for the tests of `oomph watch`
 neovim: ## Neovim for the nightly test of `oomph server`
 	command -v nvim >/dev/null || (apt-get update -qq && apt-get install -qq -y --no-install-recommends neovim)
 
+extension: editors/vscode/node_modules/ready ## the extension for VS Code, in dist/
+	mkdir -p dist && npm --prefix editors/vscode run --silent package
+
+vscode: extension browser ## the extension, and VS Code for its nightly test
+	editors/vscode/code_server.sh target/code-server
+
 prometheus: ## Prometheus for the tests of the exporter; unpacked only, because its package starts a service
 	command -v prometheus >/dev/null || test -x target/prometheus/usr/bin/prometheus || (mkdir -p target && cd target && apt-get update -qq && apt-get download -qq prometheus && dpkg -x prometheus_*.deb prometheus)
 
@@ -113,6 +121,6 @@ $(DOCS_VENV)/ready: docs/requirements.txt
 	$(DOCS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r docs/requirements.txt
 	touch $@
 
-web/node_modules/ready: web/package-lock.json
-	npm --prefix web ci --no-audit --no-fund --loglevel=error
+%/node_modules/ready: %/package-lock.json
+	npm --prefix $* ci --no-audit --no-fund --loglevel=error
 	touch $@

@@ -1,8 +1,8 @@
 """Collects the packages of a release: python .github/scripts/collect.py FROM TO
 
-Finds them anywhere below FROM and copies wheels and the source distribution to TO/packages and stand-alone archives to
-TO/archives. Fails if one is missing, unexpected, or of another version than the workspace. Writes TO/SHA256SUMS, which
-`sha256sum --check --ignore-missing SHA256SUMS` reads."""
+Finds them anywhere below FROM and copies wheels and the source distribution to TO/packages, and stand-alone archives and the
+extension for VS Code to TO/archives. Fails if one is missing, unexpected, or of another version than the workspace. Writes
+TO/SHA256SUMS, which `sha256sum --check --ignore-missing SHA256SUMS` reads."""
 
 import hashlib
 import re
@@ -27,6 +27,7 @@ ARCHIVES = (
     "oomph-x86_64-apple-darwin.tar.gz",
     "oomph-aarch64-apple-darwin.tar.gz",
     "oomph-x86_64-pc-windows-msvc.zip",
+    "oomph.vsix",
 )
 
 

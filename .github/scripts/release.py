@@ -7,6 +7,7 @@
 
 Needs Python 3.11 or later."""
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -42,6 +43,10 @@ def disagreements(version: str) -> list[str]:
     citation = re.findall(r"^version: [\"']?([^\"'\n]+)", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE)
     if citation != [version]:
         found.append(f"CITATION.cff: {', '.join(citation) or 'no version'}")
+    for name in ("package.json", "package-lock.json"):
+        extension = json.loads((ROOT / "editors/vscode" / name).read_text(encoding="utf-8"))["version"]
+        if extension != version:
+            found.append(f"editors/vscode/{name}: {extension}")
     return found
 
 

@@ -197,7 +197,7 @@ def release_files(folder: Path) -> list[Path]:
         if not row["target"].endswith("-musl")
     ]
     assert len(include) == len(tags)
-    names = [f"oomph-{version}.tar.gz", *archives, *(f"oomph-{version}-cp310-abi3-{tag}.whl" for tag in tags)]
+    names = [f"oomph-{version}.tar.gz", *archives, "oomph.vsix", *(f"oomph-{version}-cp310-abi3-{tag}.whl" for tag in tags)]
     for name in names:
         (folder / name).write_text(name)
     return [folder / name for name in names]
@@ -211,7 +211,7 @@ def test_a_complete_release_is_collected_with_its_checksums(tmp_path: Path) -> N
     listed = (tmp_path / "out/SHA256SUMS").read_text()
     assert sorted(re.findall(r"^[0-9a-f]{64}  (\S+)$", listed, re.MULTILINE)) == sorted(path.name for path in files)
     assert len(list((tmp_path / "out/packages").iterdir())) == 8
-    assert len(list((tmp_path / "out/archives").iterdir())) == 5
+    assert len(list((tmp_path / "out/archives").iterdir())) == 6
 
 
 def test_a_release_that_lacks_a_package_or_has_another_is_refused(tmp_path: Path) -> None:
