@@ -159,9 +159,7 @@ fn start(
         Ok(CallOutcome::Returned(_)) => {
             Some(process.refuse("too many calls wait for its main thread", Some("try again")))
         }
-        Ok(CallOutcome::NotReady) => {
-            Some(process.refuse("its Python has been shut down: it is about to end", None))
-        }
+        Ok(CallOutcome::NotReady) => Some(process.refuse_shut_down()),
         Ok(CallOutcome::Left) => {
             Some(process.refuse("its main thread was just looking for calls to make", Some("try again")))
         }

@@ -120,6 +120,11 @@ impl RunningProcess {
         Failure::new(what(self.pid), Some(cause.into()), hint)
     }
 
+    /// Returns the error for a process that runs no Python any more.
+    pub(super) fn refuse_shut_down(&self) -> Failure {
+        self.refuse("its Python has been shut down: it is about to end", None)
+    }
+
     /// Returns whether paths mean the same here and there.
     pub(super) fn shares_files(&self) -> bool {
         let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();

@@ -17,6 +17,7 @@ const RELEASE: u64 = 0x030e;
 const TABLE_WORDS: usize = 95;
 const VERSION: usize = 1;
 const IS_FREE_THREADED: usize = 2;
+const FINALIZING: usize = 4;
 const FIRST_INTERPRETER: usize = 5;
 const MAIN_THREAD: usize = 10;
 const EVAL_BREAKER: usize = 89;
@@ -46,6 +47,9 @@ impl AskedThread {
             return Ok(None);
         }
         let interpreter = word(process, runtime.address + table[FIRST_INTERPRETER])?;
+        if word(process, runtime.address + table[FINALIZING])? != 0 || interpreter == 0 {
+            return Err(process.refuse_shut_down());
+        }
         let is_enabled = word(process, interpreter + table[IS_ENABLED])? as u32;
         let thread = word(process, interpreter + table[MAIN_THREAD])?;
         let path = [script.as_bytes(), b"\0"].concat();
