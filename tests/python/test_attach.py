@@ -47,6 +47,7 @@ BEGIN = """
             "optimizer hooks": [len(optimizers._global_optimizer_pre_hooks), len(optimizers._global_optimizer_post_hooks)],
             "record": torch.cuda.memory._record_memory_history.__module__, "empty": type(torch._C._cuda_emptyCache).__name__,
             "resize": "resize_" in vars(torch.UntypedStorage), "modes": torch._C._len_torch_dispatch_stack(),
+            "queued": len(torch.cuda._queued_calls),
             "history": torch.cuda.is_initialized() and torch._C._cuda_isHistoryEnabled(),
             "functions": sorted({f.__module__ for f in gc.get_objects() if type(f).__name__ == "function"
                                  and str(f.__module__).startswith("oomph")}),
@@ -406,6 +407,45 @@ def test_everything_is_undone_when_oomph_ends_early(start, number):
     assert not shared.exists()
     assert not [*runs.glob(f"*-{attaching.pid}-*/**/parts")]
     assert not list((program.folder / "recording").glob("rank*"))
+
+
+BEGINS_WITH_CUDA = (
+    BEGIN
+    + """
+    kept = torch.ones(10_000)
+    before = state()
+    say("ready", 1)
+    while not os.path.exists("begin"): time.sleep(0.01)
+    requested, allocations = [0], []
+    for _ in range(3):
+        # Gradients are summed in place, unless a mode is on.
+        inputs = torch.ones(1000, device="cuda", requires_grad=True)
+        doubled = inputs * 2
+        (doubled.sin() + doubled.cos() + doubled.tan() + doubled.exp()).sum().backward()
+        requested.append(torch.cuda.memory_stats()["requested_bytes.all.allocated"])
+        allocations.append(requested[-1] - requested[-2])
+    say("allocations", allocations)
+    while not (STOPPED): time.sleep(0.01)
+    say("before", before)
+    say("after", state())
+"""
+).replace("STOPPED", 'os.path.exists("stop")')
+
+
+def test_a_program_that_begins_to_use_cuda_meanwhile_allocates_as_without(start):
+    program = start(BEGINS_WITH_CUDA, gpu=True)
+    program.until("ready")
+    attaching = program.start_attaching("--for", "10m", "--no-holders")
+    while "recording process" not in (line := attaching.stderr.readline()):
+        assert line
+    (program.folder / "begin").touch()
+    first, *others = program.until("allocations")
+    assert [first] * 2 == others
+    _, said = attaching.communicate(timeout=60)
+    assert attaching.returncode == 0, said
+    assert "began to use CUDA" in said
+    after = program.stop()["after"]
+    assert (after["modes"], after["queued"]) == (0, program.said["before"]["queued"])
 
 
 FORKED = """

@@ -12,10 +12,7 @@ index of an engine; or 0 for none of these engines.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import ctypes
 import functools
-import glob
 import json
 import multiprocessing
 import os
@@ -24,6 +21,8 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
+
+from cudnn import PASSES, Convolution, Cudnn
 
 SIDES = [*range(1, 11), *range(12, 17), *range(18, 33, 2), 36, 40, 48, 50, 56, 60, 64, 72, 80, 96]
 SIDES += [100, 104, 112, 120, 128, 144, 160, 192, 224, 240, 256]
@@ -34,16 +33,8 @@ IMAGES += [384, 400, 500, 512, 1000, 1024]
 FILTERS = [3, 3, 3, 3, 4, 5, 5, 7]
 MAX_VALUES = 2**29
 
-PASSES = {"forward": (10, 700), "input": (12, 706), "filter": (11, 712)}
-"""Descriptor and first attribute of each pass in `cudnn_graph.h`."""
 ENGINES = {"forward": {3, 6}, "input": {50, 7}, "filter": {17, 18}}
 FEATURES = ["images", "inputs", "outputs", "side", "filter", "padding", "positions", "pixels", "planes", "products"]
-
-FLOAT = 0
-"""`CUDNN_DATA_FLOAT`"""
-INSTANT = 0
-FALLBACK = 2
-"""`cudnnBackendHeurMode_t`"""
 
 CollectPart = Callable[[pathlib.Path, int, float], None]
 """Writes what it finds into a file, with a seed, for some seconds."""
@@ -60,140 +51,12 @@ class Shape(NamedTuple):
     padding: int
     stride: int = 1
 
-    def results(self) -> list[int]:
-        return [(side + 2 * self.padding - self.filter) // self.stride + 1 for side in self.sides]
-
-
-class Cudnn:
-    """The backend interface, as far as it lists engines."""
-
-    def __init__(self) -> None:
-        import torch
-
-        torch.empty(1, device="cuda")
-        found = glob.glob(os.path.join(os.path.dirname(torch.__path__[0]), "nvidia/cudnn/lib/libcudnn.so.9"))
-        self.library = ctypes.CDLL(found[0] if found else "libcudnn.so.9")
-        self.handle = ctypes.c_void_p()
-        self._check(self.library.cudnnCreate(ctypes.byref(self.handle)))
-
-    def first_engine(self, shape: Shape, step: str) -> int:
-        """Index of the engine that the heuristics list first."""
-        return self.first_choice(shape, step, with_workspace=False)[0]
-
-    def first_choice(
-        self, shape: Shape, step: str, *, data_type: int = FLOAT, channels_last: bool = False, with_workspace: bool = True
-    ) -> tuple[int, int]:
-        """The same, with the bytes of its workspace."""
-        with contextlib.ExitStack() as stack:
-            new = functools.partial(self._descriptor, stack)
-            configuration = self._get(self._heuristics(stack, shape, step, data_type, channels_last), 202, new(3))
-            engine = self._number(self._get(configuration, 300, new(2)), 1301)
-            if not with_workspace:
-                return engine, 0
-            plan = new(5)
-            self._set(plan, 400, 0, [self.handle], ctypes.c_void_p)
-            self._set(plan, 401, 15, [configuration], ctypes.c_void_p)
-            return engine, self._number(self._finalized(plan), 402)
-
-    def engines(
-        self, shape: Shape, step: str, *, data_type: int = FLOAT, channels_last: bool = False, mode: int = INSTANT
-    ) -> list[int]:
-        """Engines that the heuristics list, one for each of their configurations."""
-        with contextlib.ExitStack() as stack:
-            new = functools.partial(self._descriptor, stack)
-            heuristics = self._heuristics(stack, shape, step, data_type, channels_last, mode)
-            room = self._count(heuristics, 202)
-            array = (ctypes.c_void_p * room)(*(new(3).value for _ in range(room)))
-            count, wanted = ctypes.c_int64(), ctypes.c_int64(room)
-            self._check(self.library.cudnnBackendGetAttribute(heuristics, 202, 15, wanted, ctypes.byref(count), array))
-            found = [ctypes.c_void_p(array[place]) for place in range(min(room, count.value))]
-            engine = new(2)
-            return [self._number(self._get(configuration, 300, engine), 1301) for configuration in found]
-
-    def _heuristics(
-        self, stack: contextlib.ExitStack, shape: Shape, step: str, data_type: int, channels_last: bool, mode: int = INSTANT
-    ) -> ctypes.c_void_p:
-        images, inputs, outputs, sides, size, padding, stride = shape
-        descriptor, attribute = PASSES[step]
-        new = functools.partial(self._descriptor, stack)
-        tensors = []
-        for name, sizes in (
-            ("w", [outputs, inputs, *[size] * len(sides)]),
-            ("x", [images, inputs, *sides]),
-            ("y", [images, outputs, *shape.results()]),
-        ):
-            tensor = new(17)
-            self._set(tensor, 900, 3, [16], ctypes.c_int64)
-            self._set(tensor, 901, 1, [data_type], ctypes.c_int)
-            self._set(tensor, 902, 3, sizes, ctypes.c_int64)
-            others = range(2, len(sizes))
-            strides = contiguous(sizes, [0, *others, 1] if channels_last else [0, 1, *others])
-            self._set(tensor, 903, 3, strides, ctypes.c_int64)
-            self._set(tensor, 906, 3, [ord(name)], ctypes.c_int64)
-            tensors.append(self._finalized(tensor))
-        window = new(1)
-        self._set(window, 100, 1, [FLOAT], ctypes.c_int)
-        self._set(window, 101, 7, [1], ctypes.c_int)
-        self._set(window, 106, 3, [len(sides)], ctypes.c_int64)
-        for name, value in ((102, 1), (103, stride), (104, padding), (105, padding)):
-            self._set(window, name, 3, [value] * len(sides), ctypes.c_int64)
-        operation = new(descriptor)
-        self._set(operation, attribute, 4, [1.0], ctypes.c_float)
-        self._set(operation, attribute + 1, 4, [0.0], ctypes.c_float)
-        for offset, part in enumerate([self._finalized(window), *tensors]):
-            self._set(operation, attribute + 2 + offset, 15, [part], ctypes.c_void_p)
-        graph = new(15)
-        self._set(graph, 800, 0, [self.handle], ctypes.c_void_p)
-        self._set(graph, 801, 15, [self._finalized(operation)], ctypes.c_void_p)
-        heuristics = new(4)
-        self._set(heuristics, 200, 8, [mode], ctypes.c_int)
-        self._set(heuristics, 201, 15, [self._finalized(graph)], ctypes.c_void_p)
-        return self._finalized(heuristics)
-
-    def _descriptor(self, stack: contextlib.ExitStack, kind: int) -> ctypes.c_void_p:
-        descriptor = ctypes.c_void_p()
-        self._check(self.library.cudnnBackendCreateDescriptor(kind, ctypes.byref(descriptor)))
-        stack.callback(self.library.cudnnBackendDestroyDescriptor, descriptor)
-        return descriptor
-
-    def _set(self, descriptor: ctypes.c_void_p, name: int, kind: int, values: list[Any], of: Any) -> None:
-        array = (of * len(values))(*values)
-        self._check(self.library.cudnnBackendSetAttribute(descriptor, name, kind, ctypes.c_int64(len(values)), array))
-
-    def _finalized(self, descriptor: ctypes.c_void_p) -> ctypes.c_void_p:
-        self._check(self.library.cudnnBackendFinalize(descriptor))
-        return descriptor
-
-    def _get(self, descriptor: ctypes.c_void_p, name: int, to: ctypes.c_void_p) -> ctypes.c_void_p:
-        array, count = (ctypes.c_void_p * 1)(to), ctypes.c_int64()
-        one = ctypes.c_int64(1)
-        self._check(self.library.cudnnBackendGetAttribute(descriptor, name, 15, one, ctypes.byref(count), array))
-        return ctypes.c_void_p(array[0])
-
-    def _count(self, descriptor: ctypes.c_void_p, name: int) -> int:
-        """How many descriptors an attribute has."""
-        count, none = ctypes.c_int64(), ctypes.c_int64(0)
-        self._check(self.library.cudnnBackendGetAttribute(descriptor, name, 15, none, ctypes.byref(count), None))
-        return count.value
-
-    def _number(self, descriptor: ctypes.c_void_p, name: int) -> int:
-        number, count, one = ctypes.c_int64(), ctypes.c_int64(), ctypes.c_int64(1)
-        answer = self.library.cudnnBackendGetAttribute(descriptor, name, 3, one, ctypes.byref(count), ctypes.byref(number))
-        self._check(answer)
-        return number.value
-
-    def _check(self, status: int) -> None:
-        if status != 0:
-            raise RuntimeError(f"cuDNN returned {status}")
-
-
-def contiguous(sizes: list[int], order: list[int]) -> list[int]:
-    """Strides of a tensor whose dimensions are in this order in memory."""
-    strides, stride = [0] * len(sizes), 1
-    for dimension in reversed(order):
-        strides[dimension] = stride
-        stride *= sizes[dimension]
-    return strides
+    def convolution(self) -> Convolution:
+        images, inputs, outputs, sides, filter, padding, stride = self
+        results = [(side + 2 * padding - filter) // stride + 1 for side in sides]
+        sizes = (images, inputs, *sides), (outputs, inputs, *[filter] * len(sides)), (images, outputs, *results)
+        padding_in_each, stride_in_each = ((value,) * len(sides) for value in (padding, stride))
+        return Convolution(*sizes, padding_in_each, stride_in_each, (1,) * len(sides))
 
 
 def shapes(seed: int) -> Iterator[Shape]:
@@ -213,7 +76,8 @@ def collect_part(path: pathlib.Path, seed: int, seconds: float) -> None:
             if time.monotonic() - began > seconds:
                 return
             images, inputs, outputs, (side, _), size, padding, *_ = shape
-            engines = [cudnn.first_engine(shape, step) for step in PASSES]
+            convolution = shape.convolution()
+            engines = [cudnn.first_engine(convolution, step) for step in PASSES]
             file.write(json.dumps([images, inputs, outputs, side, size, padding, *engines]) + "\n")
 
 

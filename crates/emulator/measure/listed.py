@@ -17,7 +17,8 @@ import random
 import time
 from collections.abc import Iterator
 
-from first_choice import CHANNELS, FALLBACK, IMAGES, PASSES, SIDES, Cudnn, Shape, main, written
+from cudnn import FALLBACK, PASSES, Cudnn
+from first_choice import CHANNELS, IMAGES, SIDES, Shape, main, written
 from first_choice import FEATURES as SIZES
 from first_choice import features as sizes
 
@@ -54,10 +55,11 @@ def collect_part(path: pathlib.Path, seed: int, seconds: float) -> None:
         for shape, is_last in shapes(seed):
             if time.monotonic() - began > seconds:
                 return
+            convolution = shape.convolution()
             # PyTorch tries those of both lists.
-            listed = {step: {*cudnn.engines(shape, step, channels_last=is_last)} for step in PASSES}
+            listed = {step: {*cudnn.engines(convolution, step, channels_last=is_last)} for step in PASSES}
             for step, engines in listed.items():
-                engines |= {*cudnn.engines(shape, step, channels_last=is_last, mode=FALLBACK)}
+                engines |= {*cudnn.engines(convolution, step, channels_last=is_last, mode=FALLBACK)}
             found = {step: [engine for engine in ENGINES if engine in engines] for step, engines in listed.items()}
             file.write(json.dumps([*shape, int(is_last), found]) + "\n")
 

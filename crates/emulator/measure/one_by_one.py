@@ -19,7 +19,8 @@ import random
 import time
 from typing import NamedTuple
 
-from first_choice import FLOAT, PASSES, Cudnn, Shape, main, written
+from cudnn import BFLOAT16, FLOAT, HALF, PASSES, Cudnn
+from first_choice import Shape, main, written
 
 SIDES = [*range(1, 11), *range(12, 19), 20, 24, 28, 30, 32, 35, 40, 48, 56, 64, 80, 96, 112, 128]
 CHANNELS = [1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 58, 64, 72, 80, 96, 100, 112, 116, 120, 128, 144, 160, 176]
@@ -28,8 +29,6 @@ CHANNELS += [1536, 2048]
 IMAGES = [1, 2, 3, 4, 5, 8, 10, 12, 16, 20, 24, 32, 48, 50, 64, 80, 96, 100, 128, 192, 256, 512]
 MAX_VALUES = 2**28
 
-HALF, BFLOAT16 = 2, 9
-"""`CUDNN_DATA_HALF`, `CUDNN_DATA_BFLOAT16`"""
 KINDS = [(data_type, channels_last) for channels_last in (False, True) for data_type in (FLOAT, HALF, BFLOAT16)]
 
 CUBLASLT = {"forward": 58, "input": 63, "filter": 62}
@@ -72,9 +71,9 @@ def collect_part(path: pathlib.Path, seed: int, seconds: float) -> None:
             images, inputs, outputs, sides = choose(IMAGES), choose(CHANNELS), choose(CHANNELS), choose(SIDES_OF)(choose)
             if images * max(inputs, outputs) * math.prod(sides) > MAX_VALUES:
                 continue
-            shape = Shape(images, inputs, outputs, sides, 1, 0)
+            convolution = Shape(images, inputs, outputs, sides, 1, 0).convolution()
             data_type, channels_last = choose(KINDS)
-            ask = functools.partial(cudnn.first_choice, shape, data_type=data_type, channels_last=channels_last)
+            ask = functools.partial(cudnn.first_choice, convolution, data_type=data_type, channels_last=channels_last)
             row = [data_type, int(channels_last), images, inputs, outputs, sides, *map(ask, PASSES)]
             file.write(json.dumps(row) + "\n")
 

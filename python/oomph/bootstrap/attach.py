@@ -140,7 +140,7 @@ class _Visit:
         self._asked = asked
         self._oomph = oomph
         self._recorder: Recorder | None = None
-        self._modes = 0
+        self._cpu_history: CpuHistory | None = None
 
     def make(self) -> None:
         if recorder.active is not None or self._has_own_recorder():
@@ -164,7 +164,8 @@ class _Visit:
     def _begin(self) -> None:
         has_gpu = torch.cuda.is_initialized()
         most = self._settings.max_events or MAX_EVENTS
-        history = CudaHistory(most, ends_in_any_thread=True) if has_gpu else CpuHistory(most)
+        self._cpu_history = None if has_gpu else CpuHistory(most, ends_with_cuda=True)
+        history = self._cpu_history or CudaHistory(most, ends_in_any_thread=True)
         options = Options(
             self._settings.output,
             is_fresh=True,
@@ -176,7 +177,6 @@ class _Visit:
         of = self._recorder = Recorder(options, history, problem=self._settings.report_problem)
         if self._asked.seconds is not None:
             of.install()
-            self._modes = 0 if has_gpu else 1
             return
         history.look()
         if not self._dump(of):
@@ -216,11 +216,14 @@ class _Visit:
                 time.sleep(_RETRY_SECONDS)
             of.leave()
 
+    def _modes(self) -> int:
+        return self._cpu_history.modes if self._cpu_history else 0
+
     def _in_main_thread(
         self, function: Callable[[], object], seconds: float, *, needs_oomph: bool = True, may_be_idle: bool = True
     ) -> object:
         """`may_be_idle`: whether this thread calls `function` while the main thread waits for a request or a lock."""
-        call = _PendingCall(function, modes=self._modes)
+        call = _PendingCall(function, self._modes)
         end = time.monotonic() + seconds
         call.ask()
         wait = _MainThreadWait()
@@ -250,7 +253,7 @@ class _PendingCall:
     handler of the program raises meanwhile goes on to the program.
     """
 
-    def __init__(self, function: Callable[[], object], *, modes: int) -> None:
+    def __init__(self, function: Callable[[], object], modes: Callable[[], int]) -> None:
         self._modes = modes
         """How many modes of PyTorch the main thread has where it is in none of the program's."""
         self.is_done = threading.Event()
@@ -281,7 +284,7 @@ class _PendingCall:
         return False
 
     def _make(self) -> None:
-        if self._waiting and not _is_safe_point(self._modes):
+        if self._waiting and not _is_safe_point(self._modes()):
             self.is_refused = True
             return
         try:

@@ -35,8 +35,10 @@ class CpuHistory:
     can_read_stacks_at_frees = False
     has_live_stacks = True
 
-    def __init__(self, max_events: int) -> None:
+    def __init__(self, max_events: int, *, ends_with_cuda: bool = False) -> None:
         self.max_events = max_events
+        self._ends_with_cuda = ends_with_cuda
+        """Whether it ends when the program begins to use CUDA. PyTorch's operators allocate differently under a mode."""
         self._storages = Storages(max_events)
         # Reentrant: a signal may ask for a snapshot in the middle of our own work.
         self._lock = threading.RLock()
@@ -52,6 +54,8 @@ class CpuHistory:
         _running.append(self)
         self._find()
         self._mode.enter()
+        if self._ends_with_cuda:
+            torch.cuda._lazy_call(self._end)
         begun()
 
     def look(self) -> None:
@@ -63,10 +67,25 @@ class CpuHistory:
         if mode is None:
             return
         mode.leave()
+        if self._ends_with_cuda:
+            torch.cuda._queued_calls[:] = [call for call in torch.cuda._queued_calls if call[0] != self._end]
         _running.remove(self)
         _remove_hook()
         with self._lock:
             self._storages.forget()
+
+    def _end(self) -> None:
+        """PyTorch calls this in the middle of the program. What was recorded stays."""
+        try:
+            if self._mode is not None:
+                self._mode.leave()
+        except Exception as error:
+            self._fail(error)
+
+    @property
+    def modes(self) -> int:
+        """How many dispatch modes of ours are on the stack of the thread that it was started in."""
+        return int(self._mode is not None and self._mode.is_entered)
 
     def mark(self, text: str) -> None:
         """What `user_metadata` says in the events that this thread causes from now on."""
@@ -76,7 +95,7 @@ class CpuHistory:
         return self._storages.mark
 
     def fresh(self) -> CpuHistory:
-        return CpuHistory(self.max_events)
+        return CpuHistory(self.max_events, ends_with_cuda=self._ends_with_cuda)
 
     def abandon(self) -> None:
         """In a forked process (a data loader's worker), which is not the one that we record."""

@@ -22,6 +22,8 @@ class CpuMode(TorchDispatchMode):
     def __init__(self, see: See) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.see: See | None = see
+        self.is_entered = False
+        """Whether it is on the stack of the thread that has entered it."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -41,6 +43,7 @@ class CpuMode(TorchDispatchMode):
 
     def enter(self) -> None:
         self.__enter__()  # type: ignore[no-untyped-call]
+        self.is_entered = True
 
     def leave(self) -> None:
         """Takes the mode off this thread's stack. From another thread, or below PyTorch's own modes, it only goes quiet."""
@@ -55,12 +58,14 @@ class CpuMode(TorchDispatchMode):
             return
         if not above:
             self.__exit__(None, None, None)
+            self.is_entered = False
         elif not any(mode.is_infra_mode() for mode in above):
             for _ in (self, *above):
                 torch._C._pop_torch_dispatch_stack(None)
             for mode in above:
                 torch._C._push_on_torch_dispatch_stack(mode)
             self._leave_flags_to(above[0])
+            self.is_entered = False
 
     def _leave_flags_to(self, above: TorchDispatchMode) -> None:
         """What the mode above ours restores when it ends is what ours found when it began."""
