@@ -14,6 +14,7 @@
 use super::backend::{attribute, kind, value};
 use super::data_type::{BFLOAT16, FLOAT};
 use super::graph::{Convolution, GraphTensor, Pass};
+use super::images::{ALIGNMENT, MAX_GROUPS_AT_ONCE};
 use super::{Descriptor, SUCCESS, real};
 use crate::card::card;
 use crate::notes;
@@ -24,6 +25,9 @@ const WORKSPACE_NOTE: &str = "cuDNN convolution workspaces";
 /// multiprocessors.
 const MEASURED_RELEASE: usize = 9_19;
 const MEASURED_MULTIPROCESSORS: i64 = 132;
+
+/// Multiprocessors of the card that cuDNN assumes without a device. All can share clusters.
+const DEVICELESS_MULTIPROCESSORS: i64 = 18;
 
 /// Numbers of multiprocessors of an H200 that can share a cluster of three or more blocks.
 const CLUSTER_PARTITIONS: [i64; 8] = [18, 18, 16, 16, 16, 16, 16, 8];
@@ -161,18 +165,41 @@ struct Workspace {
 /// Workspace on a card, unless the rule does not cover the convolution.
 fn compute(convolution: &Convolution, kernel: Kernel, multiprocessors: i64, here: i64) -> Option<Workspace> {
     let tile = kernel.tile?;
+    if convolution.pass == Pass::BackwardData && !convolution.has_stride(1) {
+        return None;
+    }
+    let sums = |convolution: &Convolution, multiprocessors| sums(convolution, kernel, tile, multiprocessors);
+    let groups = convolution.groups();
+    if groups > 1 {
+        let group = convolution.group();
+        let of_group = |sums: &Workspace| (layout(&group) + sums.bytes).div_ceil_by(ALIGNMENT) * ALIGNMENT;
+        let at_once = groups.min(MAX_GROUPS_AT_ONCE);
+        if at_once * of_group(&sums(&group, DEVICELESS_MULTIPROCESSORS)) == here {
+            let sums = sums(&group, multiprocessors);
+            return Some(Workspace { bytes: at_once * of_group(&sums), ..sums });
+        }
+        // One kernel has all groups.
+        let layout = here - sums(convolution, DEVICELESS_MULTIPROCESSORS).bytes;
+        let sums = sums(convolution, multiprocessors);
+        return (layout >= 0).then(|| Workspace { bytes: layout + sums.bytes, ..sums });
+    }
     let layout = layout(convolution);
     // What the library returns beyond the layouts must be nothing, a counter, or parts.
     let rest = here - layout;
     let counter = COUNTER_BYTES + ALIGNMENT_BYTES;
     let is_known = rest == 0 || rest >= counter;
-    let is_strided_back = convolution.pass == Pass::BackwardData && !convolution.has_stride(1);
-    if !convolution.is_ungrouped() || is_strided_back || !is_known {
-        return None;
-    }
-    let problem = Problem::of(convolution, kernel);
+    is_known.then(|| {
+        let sums = sums(convolution, multiprocessors);
+        Workspace { bytes: layout + sums.bytes, ..sums }
+    })
+}
+
+/// Workspace for sums on a card: its parts, and counters of tiles.
+fn sums(convolution: &Convolution, kernel: Kernel, tile: EngineTile, multiprocessors: i64) -> Workspace {
+    let problem = Problem::of(convolution, kernel, tile);
     let cluster = kernel.cluster_rows * kernel.cluster_columns;
-    let tiles = problem.rows.div_ceil_by(tile.rows).div_ceil_by(kernel.cluster_rows)
+    let tiles = problem.products
+        * problem.rows.div_ceil_by(tile.rows).div_ceil_by(kernel.cluster_rows)
         * (problem.columns.div_ceil_by(tile.columns) * problem.columns_times)
             .div_ceil_by(kernel.cluster_columns);
     let clusters = clusters(multiprocessors, cluster);
@@ -199,11 +226,13 @@ fn compute(convolution: &Convolution, kernel: Kernel, multiprocessors: i64, here
     if bytes > 0 {
         bytes += ALIGNMENT_BYTES;
     }
-    Some(Workspace { bytes: layout + bytes, is_exact })
+    Workspace { bytes, is_exact }
 }
 
-/// A convolution as a matrix product.
+/// A convolution as matrix products.
 struct Problem {
+    /// One, or one for as many groups as fit into a tile.
+    products: i64,
     rows: i64,
     columns: i64,
     /// Number of repetitions of the columns: one per filter position if the filter is the result.
@@ -216,18 +245,26 @@ struct Problem {
 }
 
 impl Problem {
-    fn of(convolution: &Convolution, kernel: Kernel) -> Problem {
+    fn of(convolution: &Convolution, kernel: Kernel, tile: EngineTile) -> Problem {
         let Convolution { pass, x, w, y, .. } = convolution;
         let step = if x.data_type != FLOAT && kernel.has_long_steps { 64 } else { 32 };
         let split_penalty = if x.data_type == BFLOAT16 { BFLOAT16_SPLIT_PENALTY } else { 1 };
-        let (channels, filters) = (x.size(1), y.size(1));
+        let groups = convolution.groups();
+        let (channels, filters) = (w.size(1), y.size(1) / groups);
+        let room = match pass {
+            Pass::BackwardFilter => tile.rows.min(tile.columns),
+            _ => tile.columns,
+        };
+        let in_tile = if groups > 1 { room / whole(channels.max(filters), x.data_type) } else { 1 }.max(1);
+        let (channels, filters) = (channels * in_tile, filters * in_tile);
         let all_positions = |tensor: &GraphTensor| tensor.size(0) * tensor.positions();
         let (rows, columns, columns_times, steps) = match pass {
             Pass::Forward => (all_positions(y), filters, 1, w.positions() * channels.div_ceil_by(step)),
             Pass::BackwardData => (all_positions(x), channels, 1, w.positions() * filters.div_ceil_by(step)),
             Pass::BackwardFilter => (filters, channels, w.positions(), all_positions(y).div_ceil_by(step)),
         };
-        Problem { rows, columns, columns_times, steps, step, split_penalty }
+        let products = groups.div_ceil_by(in_tile);
+        Problem { products, rows, columns, columns_times, steps, step, split_penalty }
     }
 
     /// Number of parts if all tiles run in one wave, and whether it is certain.
@@ -288,25 +325,35 @@ fn pairwise_sums(parts: i64) -> i64 {
 
 /// Clusters that the card runs at the same time.
 fn clusters(multiprocessors: i64, blocks: i64) -> i64 {
-    if blocks <= 2 {
-        return multiprocessors / blocks;
+    if blocks <= 2 || multiprocessors == DEVICELESS_MULTIPROCESSORS {
+        return (multiprocessors / blocks).max(1);
     }
     let measured: i64 = CLUSTER_PARTITIONS.iter().map(|partition| partition / blocks).sum();
     (measured * multiprocessors / MEASURED_MULTIPROCESSORS).max(1)
+}
+
+/// Channels in whole rows.
+fn whole(channels: i64, data_type: i32) -> i64 {
+    let of_row = CHANNEL_BYTES / value_bytes(data_type);
+    channels.div_ceil_by(of_row) * of_row
+}
+
+fn value_bytes(data_type: i32) -> i64 {
+    if data_type == FLOAT { 4 } else { 2 }
 }
 
 /// Bytes for copies of tensors that are not in the layout that the engines need: channels last, in whole
 /// rows.
 fn layout(convolution: &Convolution) -> i64 {
     let Convolution { x, w, y, .. } = convolution;
-    let value = if x.data_type == FLOAT { 4 } else { 2 };
-    let whole = |channels: i64| channels.div_ceil_by(CHANNEL_BYTES / value) * (CHANNEL_BYTES / value);
+    let value = value_bytes(x.data_type);
+    let whole = |channels: i64| whole(channels, x.data_type);
     let is_ragged = |channels: i64| whole(channels) != channels;
     let is_channels_first =
         |tensor: &GraphTensor| !tensor.is_channels_last() && tensor.positions() > 1 && tensor.size(1) > 1;
     let (channels, filters) = (x.size(1), y.size(1));
     let images = |tensor: &GraphTensor| {
-        let is_copied = is_channels_first(tensor) || is_ragged(tensor.size(1));
+        let is_copied = is_channels_first(tensor) || is_ragged(tensor.size(1)) || tensor.is_slice;
         if is_copied { tensor.size(0) * tensor.positions() * whole(tensor.size(1)) * value } else { 0 }
     };
     let is_filter_copied = is_channels_first(w) || is_ragged(channels) || is_ragged(filters);

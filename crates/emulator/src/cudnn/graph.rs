@@ -21,6 +21,8 @@ pub(super) struct GraphTensor {
     pub(super) data_type: i32,
     pub(super) sizes: Vec<i64>,
     strides: Vec<i64>,
+    /// Whether it has some of the channels of a tensor.
+    pub(super) is_slice: bool,
 }
 
 impl GraphTensor {
@@ -74,7 +76,7 @@ impl Convolution {
             } else {
                 [channels * height * width, height * width, width, 1]
             };
-            GraphTensor { data_type, sizes: sizes.to_vec(), strides: strides.to_vec() }
+            GraphTensor { data_type, sizes: sizes.to_vec(), strides: strides.to_vec(), is_slice: false }
         };
         let window = FilterWindow { padding: vec![0; 2], steps: vec![step; 2], dilations: vec![1; 2] };
         Convolution { pass, x: tensor(x), w: tensor(w), y: tensor(y), window }
@@ -89,7 +91,7 @@ impl Convolution {
     /// Whether every output depends on one position of the input, with all channels: a matrix product.
     pub(super) fn is_matrix_product(&self) -> bool {
         self.w.positions() == 1
-            && self.has_stride(1)
+            && self.window.steps.iter().all(|step| *step == 1)
             && self.window.padding.iter().all(|padding| *padding == 0)
             && self.is_ungrouped()
     }
@@ -102,6 +104,24 @@ impl Convolution {
 
     pub(super) fn is_ungrouped(&self) -> bool {
         self.w.size(1) == self.x.size(1)
+    }
+
+    pub(super) fn groups(&self) -> i64 {
+        (self.x.size(1) / self.w.size(1).max(1)).max(1)
+    }
+
+    /// The convolution of one group.
+    pub(super) fn group(&self) -> Convolution {
+        let groups = self.groups();
+        let mut group = self.clone();
+        for (tensor, channels) in [(&mut group.x, 1), (&mut group.y, 1), (&mut group.w, 0)] {
+            if let Some(channels) = tensor.sizes.get_mut(channels) {
+                *channels /= groups;
+            }
+        }
+        group.x.is_slice = groups > 1;
+        group.y.is_slice = groups > 1;
+        group
     }
 
     /// Padding of images on each side, in height and width.

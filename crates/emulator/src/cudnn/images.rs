@@ -13,10 +13,10 @@ pub(super) const FLOAT_BYTES: i64 = 4;
 const MAX_VALUES: i64 = 1 << 40;
 
 /// Groups that are computed at the same time, each with a workspace of its own.
-const MAX_GROUPS_AT_ONCE: i64 = 8;
+pub(super) const MAX_GROUPS_AT_ONCE: i64 = 8;
 
 /// Workspaces are rounded up to this many bytes; copies of tensors take as many more.
-const ALIGNMENT: i64 = 16;
+pub(super) const ALIGNMENT: i64 = 16;
 
 /// One group of a convolution of images without dilation.
 pub(super) struct Images {
