@@ -30,7 +30,9 @@ CHANNELS = [1, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 58, 64, 72, 80, 96, 1
 CHANNELS += [240, 256, 288, 320, 384, 448, 512, 640, 768, 1024]
 IMAGES = [1, 2, 3, 4, 5, 8, 10, 12, 16, 20, 24, 25, 32, 48, 50, 64, 80, 96, 100, 128, 192, 200, 256]
 IMAGES += [384, 400, 500, 512, 1000, 1024]
-FILTERS = [3, 3, 3, 3, 4, 5, 5, 7]
+FILTERS = [3, 3, 3, 3, 4, 5, 5, 7, 8, 9, 9, 9, 10, 11, 11]
+MAX_NARROW = 7
+"""Filters up to this size have a tree of their own."""
 MAX_VALUES = 2**29
 
 ENGINES = {"forward": {3, 6}, "input": {50, 7}, "filter": {17, 18}}
@@ -105,21 +107,23 @@ def fit(folder: pathlib.Path, output: pathlib.Path) -> None:
 
     rows = [json.loads(line) for path in sorted(folder.glob("*.jsonl")) for line in path.open()]
     values = [features(*row[:6]) for row in rows]
-    others = range(0, len(rows), 5)
-    known = [number for number in range(len(rows)) if number not in others]
     new = functools.partial(DecisionTreeClassifier, min_samples_leaf=2, ccp_alpha=2e-5, criterion="entropy", random_state=0)
     lines = []
     for index, step in enumerate(PASSES):
         engines = [row[6 + index] if row[6 + index] in ENGINES[step] else 0 for row in rows]
-        tried = new().fit([values[of] for of in known], [engines[of] for of in known])
-        guesses = map(int, tried.predict([values[of] for of in others]))
-        pairs = [(guess, engines[of]) for guess, of in zip(guesses, others, strict=True)]
-        right = sum(guess == engine != 0 for guess, engine in pairs)
-        missed = sum(guess == 0 != engine for guess, engine in pairs)
-        wrong = sum(guess not in (0, engine) for guess, engine in pairs)
-        print(f"{step}: of {len(pairs)} convolutions left out, {right} right, {missed} missed, {wrong} wrong")
-        tree = new().fit(values, engines)
-        lines += [step, *written(tree.tree_, tree.classes_, FEATURES)]
+        lines += [step, f"filter {MAX_NARROW}"]
+        for is_wide in (False, True):
+            of = [number for number, row in enumerate(rows) if (row[4] > MAX_NARROW) == is_wide]
+            others, known = of[::5], [number for place, number in enumerate(of) if place % 5]
+            tried = new().fit([values[of] for of in known], [engines[of] for of in known])
+            guesses = map(int, tried.predict([values[of] for of in others]))
+            pairs = [(guess, engines[of]) for guess, of in zip(guesses, others, strict=True)]
+            right = sum(guess == engine != 0 for guess, engine in pairs)
+            missed = sum(guess == 0 != engine for guess, engine in pairs)
+            wrong = sum(guess not in (0, engine) for guess, engine in pairs)
+            print(f"{step}: of {len(pairs)} convolutions left out, {right} right, {missed} missed, {wrong} wrong")
+            tree = new().fit([values[number] for number in of], [engines[number] for number in of])
+            lines += written(tree.tree_, tree.classes_, FEATURES)
     output.write_text("\n".join(lines) + "\n")
 
 

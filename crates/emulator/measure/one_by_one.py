@@ -1,10 +1,12 @@
 """Which 1×1 convolutions cuDNN's heuristics give to cuBLASLt first, on this machine's GPU, and with which workspace.
 
+    python crates/emulator/measure/models.py list FOLDER/convolutions.json       anywhere
     python crates/emulator/measure/one_by_one.py collect FOLDER --seconds 60     on the card
     python crates/emulator/measure/one_by_one.py fit FOLDER OUTPUT               anywhere, with scikit-learn
 
 Without a device, cuDNN leaves this engine out of its lists (`src/cudnn/matrix_product.rs`). `collect` asks for the first
-choices for random convolutions with stride 1. `fit` writes decision trees for each pass, as first_choice.py does, into the
+choices for convolutions with stride 1: those of public models in half of the cases, with a random number of images and often
+with sides or channels changed, and random ones otherwise. `fit` writes decision trees for each pass, as first_choice.py does, into the
 folder OUTPUT: one file for fp32, one for half precision, both with channels first, and one for all types with channels last.
 Their answers are -1 for another engine, or what `answer` says about the workspace.
 """
@@ -25,11 +27,12 @@ from first_choice import Shape, main, written
 SIDES = [*range(1, 11), *range(12, 19), 20, 24, 28, 30, 32, 35, 40, 48, 56, 64, 80, 96, 112, 128]
 CHANNELS = [1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 58, 64, 72, 80, 96, 100, 112, 116, 120, 128, 144, 160, 176]
 CHANNELS += [192, 208, 224, 240, 256, 288, 320, 384, 448, 480, 512, 576, 640, 672, 768, 832, 896, 960, 1024, 1152, 1280]
-CHANNELS += [1536, 2048]
-IMAGES = [1, 2, 3, 4, 5, 8, 10, 12, 16, 20, 24, 32, 48, 50, 64, 80, 96, 100, 128, 192, 256, 512]
-MAX_VALUES = 2**28
+CHANNELS += [1536, 2048, 3072, 4096]
+IMAGES = [1, 2, 3, 4, 5, 8, 10, 12, 16, 20, 24, 32, 48, 50, 64, 80, 96, 100, 128, 192, 200, 256, 512, 1000]
+MAX_VALUES = 2**29
 
 KINDS = [(data_type, channels_last) for channels_last in (False, True) for data_type in (FLOAT, HALF, BFLOAT16)]
+KINDS += [(FLOAT, False)] * 2
 
 CUBLASLT = {"forward": 58, "input": 63, "filter": 62}
 """Index of the engine in each pass."""
@@ -65,17 +68,38 @@ class Row(NamedTuple):
 
 
 def collect_part(path: pathlib.Path, seed: int, seconds: float) -> None:
-    cudnn, choose, began = Cudnn(), random.Random(seed).choice, time.monotonic()
+    cudnn, chance, began = Cudnn(), random.Random(seed), time.monotonic()
+    choose = chance.choice
+    of_models = read_models(path.with_name("convolutions.json"))
     with path.open("w") as file:
         while time.monotonic() - began < seconds:
-            images, inputs, outputs, sides = choose(IMAGES), choose(CHANNELS), choose(CHANNELS), choose(SIDES_OF)(choose)
+            images = choose(IMAGES)
+            if chance.random() < 0.5:
+                inputs, outputs, sides = choose(CHANNELS), choose(CHANNELS), choose(SIDES_OF)(choose)
+            else:
+                inputs, outputs, sides = choose(of_models)
+                if chance.random() < 0.5:
+                    change = choose([0.25, 0.5, 0.75, 1.25, 1.5, 2])
+                    sides = [max(1, round(side * change)) for side in sides]
+                if chance.random() < 0.25:
+                    change = choose([0.25, 0.5, 0.75, 1.25, 1.5, 2])
+                    inputs, outputs = (max(8, round(channels * change / 8) * 8) for channels in (inputs, outputs))
             if images * max(inputs, outputs) * math.prod(sides) > MAX_VALUES:
                 continue
-            convolution = Shape(images, inputs, outputs, sides, 1, 0).convolution()
+            convolution = Shape(images, inputs, outputs, tuple(sides), 1, 0).convolution()
             data_type, channels_last = choose(KINDS)
             ask = functools.partial(cudnn.first_choice, convolution, data_type=data_type, channels_last=channels_last)
             row = [data_type, int(channels_last), images, inputs, outputs, sides, *map(ask, PASSES)]
             file.write(json.dumps(row) + "\n")
+
+
+def read_models(path: pathlib.Path) -> list[tuple[int, int, list[int]]]:
+    """Channels and sides of the 1×1 convolutions in a list."""
+    found = []
+    for x, w, *_ in json.loads(path.read_text()):
+        if math.prod(w[2:]) == 1 and w[1] == x[1]:
+            found.append((x[1], w[0], x[2:]))
+    return found
 
 
 def features(row: Row) -> list[int]:

@@ -28,6 +28,9 @@ const MIN_WHOLE_SIDE: i64 = 16;
 /// Tile size of the engine that splits images.
 const TILE_SIDE: i64 = 32;
 
+/// Output channels of a convolution that was split by its stride are a multiple of this.
+const OUTPUTS_UNIT: i64 = 8;
+
 /// Bytes of the description of a convolution that was split by its stride.
 const DESCRIPTION_BYTES: i64 = 16;
 
@@ -80,17 +83,20 @@ fn input_gradient(images: &Images) -> i64 {
 /// are copied, whatever the layout.
 fn strided_input_gradient(images: &Images) -> i64 {
     let input = images.input.map(|side| (side + 1) / 2);
-    let filter = images.filter.map(|side| (side + 1) / 2);
+    // With odd padding, the filter begins with the second row and column of a pair.
+    let filter = [0, 1].map(|side| (images.filter[side] + images.padding[side] % 2 + 1) / 2);
     let sides = [0, 1].map(|side| input[side] + filter[side] - 1);
     // Padding that is the same on both sides needs no copy.
     let output = [0, 1].map(|side| images.output[side] + (sides[side] - images.output[side]).rem_euclid(2));
     let channels = images.inputs + images.inputs % 2;
+    let outputs = (images.outputs + OUTPUTS_UNIT - 1) / OUTPUTS_UNIT * OUTPUTS_UNIT;
+    let value = images.value_bytes();
     let transform = transform(TILE_SIDE);
-    let of_filters = 4 * (transform + area(filter) * FLOAT_BYTES);
-    let of_inputs = 4 * (transform * tiles(sides) + area(input) * FLOAT_BYTES);
-    let of_outputs = transform * tiles(sides) + area(output) * FLOAT_BYTES;
-    channels * images.outputs * of_filters
-        + images.count * (channels * of_inputs + images.outputs * of_outputs)
+    let of_filters = 4 * (transform + area(filter) * value);
+    let of_inputs = 4 * (transform * tiles(sides) + area(input) * value);
+    let of_outputs = transform * tiles(sides) + area(output) * value;
+    channels * outputs * of_filters
+        + images.count * (channels * of_inputs + outputs * of_outputs)
         + DESCRIPTION_BYTES
 }
 
@@ -140,6 +146,9 @@ mod tests {
             (Pass::BackwardData, (2, 64), (3, 16, 1), (4, 1, 0), FIRST, 539_648),
             (Pass::BackwardData, (512, 64), (64, 64, 1), (4, 2, 2), FIRST, 2_177_237_008),
             (Pass::BackwardData, (64, 28), (96, 96, 1), (3, 2, 1), FIRST, 319_512_592),
+            (Pass::BackwardData, (64, 40), (32, 64, 1), (4, 2, 1), FIRST, 109_084_688),
+            (Pass::BackwardData, (16, 28), (18, 18, 1), (3, 2, 1), FIRST, 15_481_360),
+            (Pass::BackwardData, (32, 224), (3, 10, 1), (3, 2, 1), FIRST, 61_872_144),
             (Pass::BackwardData, (8, 128), (32, 96, 1), (3, 1, 1), LAST, 89_501_712),
             (Pass::BackwardData, (1, 28), (16, 96, 1), (7, 1, 3), LAST, 8_311_824),
             (Pass::BackwardData, (8, 32), (96, 512, 1), (7, 2, 1), LAST, 906_248_208),
@@ -186,6 +195,8 @@ mod tests {
         assert_eq!(workspace(&grouped(HALF, 256)), Some(188_260_864));
         assert_eq!(workspace(&grouped(HALF, 1)), None);
         assert_eq!(workspace(&grouped(BFLOAT16, 256)), None);
+        let strided = square(Pass::BackwardData, HALF, FIRST, (10, 4), (2048, 2048, 64), (3, 2, 1));
+        assert_eq!(workspace(&strided), Some(198_702_208));
     }
 
     #[test]

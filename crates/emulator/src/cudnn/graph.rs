@@ -91,15 +91,16 @@ impl Convolution {
     /// Whether every output depends on one position of the input, with all channels: a matrix product.
     pub(super) fn is_matrix_product(&self) -> bool {
         self.w.positions() == 1
-            && self.window.steps.iter().all(|step| *step == 1)
+            && self.has_stride(1)
             && self.window.padding.iter().all(|padding| *padding == 0)
             && self.is_ungrouped()
     }
 
-    /// Whether the filter has this stride in all directions, and no dilation.
+    /// Whether the filter has this stride in all directions, and no dilation between its positions.
     pub(super) fn has_stride(&self, step: i64) -> bool {
+        let mut dilations = self.window.dilations.iter().zip(self.w.sizes.iter().skip(2));
         self.window.steps.iter().all(|other| *other == step)
-            && self.window.dilations.iter().all(|other| *other == 1)
+            && dilations.all(|(dilation, size)| *dilation == 1 || *size == 1)
     }
 
     pub(super) fn is_ungrouped(&self) -> bool {

@@ -112,7 +112,7 @@ impl Images {
         bytes * self.groups.min(MAX_GROUPS_AT_ONCE)
     }
 
-    fn value_bytes(&self) -> i64 {
+    pub(super) fn value_bytes(&self) -> i64 {
         if self.data_type == FLOAT { FLOAT_BYTES } else { 2 }
     }
 }
