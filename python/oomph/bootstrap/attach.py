@@ -164,7 +164,7 @@ class _Visit:
     def _begin(self) -> None:
         has_gpu = torch.cuda.is_initialized()
         most = self._settings.max_events or MAX_EVENTS
-        self._cpu_history = None if has_gpu else CpuHistory(most, ends_with_cuda=True)
+        self._cpu_history = None if has_gpu else CpuHistory(most, may_leave_for_cuda=_is_outside_operators)
         history = self._cpu_history or CudaHistory(most, ends_in_any_thread=True)
         options = Options(
             self._settings.output,
@@ -212,7 +212,7 @@ class _Visit:
             self._in_main_thread(of.leave, _MAX_SECONDS_TO_LEAVE, needs_oomph=False)
         except Stopped:
             # The mode of a history of CPU memory stays where it is then, and does nothing.
-            while _is_in_optimizer():
+            while _is_in_optimizer() or _begins_cuda():
                 time.sleep(_RETRY_SECONDS)
             of.leave()
 
@@ -284,7 +284,12 @@ class _PendingCall:
         return False
 
     def _make(self) -> None:
-        if self._waiting and not _is_safe_point(self._modes()):
+        try:
+            is_refused = bool(self._waiting) and not _is_safe_point(self._modes())
+        except Exception as error:
+            keep(error)
+            is_refused = True
+        if is_refused:
             self.is_refused = True
             return
         try:
@@ -357,13 +362,23 @@ def _content(path: str) -> str:
 
 
 def _is_safe_point(modes: int) -> bool:
-    """Whether the main thread is not in the middle of what must not be disturbed: the capture of a CUDA graph, a mode of PyTorch
-    (a compiler that traces the program, for example), a step of an optimizer, or a function that an operator has called: PyTorch
-    looks twice at the modes there, and fails if one has gone meanwhile."""
+    """Whether the main thread is not in the middle of what must not be disturbed: the beginning of CUDA, the capture of a CUDA
+    graph, a mode of PyTorch (a compiler that traces the program, for example), a step of an optimizer, or an operator."""
     is_capturing = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
-    if is_capturing or torch._C._len_torch_dispatch_stack() != modes or _is_in_optimizer():
+    if is_capturing or _begins_cuda() or torch._C._len_torch_dispatch_stack() != modes or _is_in_optimizer():
         return False
+    return _is_outside_operators()
+
+
+def _is_outside_operators() -> bool:
+    """Whether this thread is in no function that an operator has called: PyTorch looks twice at the modes there, and fails if one
+    has gone meanwhile."""
     return not any(_module(frame).startswith(_OPERATORS) for frame in callers())
+
+
+def _begins_cuda() -> bool:
+    """Whether a thread initializes CUDA: it goes through the calls that wait for that, and holds a lock."""
+    return torch.cuda._initialization_lock.locked()
 
 
 def _is_in_optimizer() -> bool:

@@ -9,6 +9,7 @@ dispatch modes, and the one that shows the memory.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -35,10 +36,13 @@ class CpuHistory:
     can_read_stacks_at_frees = False
     has_live_stacks = True
 
-    def __init__(self, max_events: int, *, ends_with_cuda: bool = False) -> None:
+    def __init__(self, max_events: int, *, may_leave_for_cuda: Callable[[], bool] | None = None) -> None:
         self.max_events = max_events
-        self._ends_with_cuda = ends_with_cuda
-        """Whether it ends when the program begins to use CUDA. PyTorch's operators allocate differently under a mode."""
+        self._may_leave_for_cuda = may_leave_for_cuda
+        """If given, the history ends when the program begins to use CUDA, because PyTorch's operators allocate differently
+        under a mode. This says whether the mode may be left there; it cannot if CUDA begins in another thread."""
+        self._at_cuda: tuple[Callable[[], None], list[str]] = (self._end, [])
+        """As PyTorch keeps the calls that wait for CUDA: with the stack that an error would show."""
         self._storages = Storages(max_events)
         # Reentrant: a signal may ask for a snapshot in the middle of our own work.
         self._lock = threading.RLock()
@@ -54,8 +58,9 @@ class CpuHistory:
         _running.append(self)
         self._find()
         self._mode.enter()
-        if self._ends_with_cuda:
-            torch.cuda._lazy_call(self._end)
+        if self._may_leave_for_cuda is not None:
+            # Not by `_lazy_call`, which takes a lock: the program may hold it here.
+            torch.cuda._queued_calls.append(self._at_cuda)
         begun()
 
     def look(self) -> None:
@@ -67,25 +72,29 @@ class CpuHistory:
         if mode is None:
             return
         mode.leave()
-        if self._ends_with_cuda:
-            torch.cuda._queued_calls[:] = [call for call in torch.cuda._queued_calls if call[0] != self._end]
         _running.remove(self)
         _remove_hook()
         with self._lock:
             self._storages.forget()
+        with contextlib.suppress(ValueError):
+            torch.cuda._queued_calls.remove(self._at_cuda)
 
     def _end(self) -> None:
         """PyTorch calls this in the middle of the program. What was recorded stays."""
         try:
-            if self._mode is not None:
-                self._mode.leave()
+            mode, may_leave = self._mode, self._may_leave_for_cuda
+            if mode is not None and may_leave is not None:
+                mode.see = None
+                if may_leave():
+                    mode.leave()
         except Exception as error:
             self._fail(error)
 
     @property
     def modes(self) -> int:
         """How many dispatch modes of ours are on the stack of the thread that it was started in."""
-        return int(self._mode is not None and self._mode.is_entered)
+        mode = self._mode
+        return int(mode is not None and mode.is_entered)
 
     def mark(self, text: str) -> None:
         """What `user_metadata` says in the events that this thread causes from now on."""
@@ -95,7 +104,7 @@ class CpuHistory:
         return self._storages.mark
 
     def fresh(self) -> CpuHistory:
-        return CpuHistory(self.max_events, ends_with_cuda=self._ends_with_cuda)
+        return CpuHistory(self.max_events, may_leave_for_cuda=self._may_leave_for_cuda)
 
     def abandon(self) -> None:
         """In a forked process (a data loader's worker), which is not the one that we record."""

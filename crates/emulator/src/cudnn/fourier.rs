@@ -2,9 +2,8 @@
 //!
 //! They use cuBLASLt for their products, so the deviceless mode leaves them out. The heuristics rarely prefer
 //! them, but `cudnn.benchmark=True` tries them, and their workspaces of up to gigabytes then dominate the
-//! peak. Of 1,267 workspaces that an H200 (cuDNN 9.19) returned, the formulas reproduce 1,191 to the byte and
-//! 36 within 64 bytes. The other 40 are of gradients with stride 2: depthwise, in half precision, or with
-//! filters of 4 × 4.
+//! peak. Of 1,267 workspaces that an H200 (cuDNN 9.19) returned, the formulas reproduced 1,191 to the byte and
+//! 36 within 64 bytes before that of gradients with stride 2 was corrected, which reproduces 156 others.
 //!
 //! The heuristics do not list them for every convolution to which they apply ([`super::listed`]).
 

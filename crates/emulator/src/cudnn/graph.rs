@@ -8,6 +8,9 @@ use super::backend::{attribute, kind, value};
 use std::collections::HashMap;
 use std::ffi::c_void;
 
+/// Values of a tensor beyond any card; products of such sizes would overflow.
+const MAX_VALUES: i64 = 1 << 40;
+
 /// Which of its tensors a convolution computes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Pass {
@@ -88,6 +91,12 @@ impl Convolution {
         self
     }
 
+    #[cfg(test)]
+    pub(super) fn dilated(mut self, dilation: i64) -> Convolution {
+        self.window.dilations = vec![dilation; 2];
+        self
+    }
+
     /// Whether every output depends on one position of the input, with all channels: a matrix product.
     pub(super) fn is_matrix_product(&self) -> bool {
         self.w.positions() == 1
@@ -105,6 +114,13 @@ impl Convolution {
 
     pub(super) fn is_ungrouped(&self) -> bool {
         self.w.size(1) == self.x.size(1)
+    }
+
+    /// Whether no tensor is empty or larger than any card.
+    pub(super) fn fits_a_card(&self) -> bool {
+        let values = |sizes: &[i64]| sizes.iter().try_fold(1_i64, |values, size| values.checked_mul(*size));
+        let fits = |sizes: &[i64]| values(sizes).is_some_and(|values| (1..MAX_VALUES).contains(&values));
+        [&self.x, &self.y, &self.w].into_iter().all(|tensor| fits(&tensor.sizes))
     }
 
     pub(super) fn groups(&self) -> i64 {

@@ -9,16 +9,13 @@ use super::graph::Convolution;
 /// Bytes of a value in a workspace, whatever the type of the tensors.
 pub(super) const FLOAT_BYTES: i64 = 4;
 
-/// Values of a tensor beyond any card; products of such sizes would overflow.
-const MAX_VALUES: i64 = 1 << 40;
-
 /// Groups that are computed at the same time, each with a workspace of its own.
 pub(super) const MAX_GROUPS_AT_ONCE: i64 = 8;
 
 /// Workspaces are rounded up to this many bytes; copies of tensors take as many more.
-pub(super) const ALIGNMENT: i64 = 16;
+const ALIGNMENT: i64 = 16;
 
-/// One group of a convolution of images without dilation.
+/// One group of a convolution of images, without dilation unless the filter has one position.
 pub(super) struct Images {
     pub(super) data_type: i32,
     pub(super) is_channels_last: bool,
@@ -45,9 +42,7 @@ impl Images {
     /// any card.
     pub(super) fn of(convolution: &Convolution) -> Option<Images> {
         let Convolution { x, y, w, .. } = convolution;
-        let values = |sizes: &[i64]| sizes.iter().try_fold(1_i64, |values, size| values.checked_mul(*size));
-        let fits = |sizes: &[i64]| values(sizes).is_some_and(|values| (1..MAX_VALUES).contains(&values));
-        if ![x, y, w].into_iter().all(|tensor| fits(&tensor.sizes)) {
+        if !convolution.fits_a_card() {
             return None;
         }
         let stride = [1, 2].into_iter().find(|stride| convolution.has_stride(*stride))?;
