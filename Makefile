@@ -40,10 +40,10 @@ page-types: ## the TypeScript of the page's questions and answers, from crates/v
 test-page: page-env ## unit tests of the page
 	cd web && npx --no-install tsc --noEmit --project tests && node test.mjs
 
-lint: python-env page-env ## formatting, lints and types, as the gate checks them
+lint: python-env page-env editors/vscode/node_modules/ready ## formatting, lints and types, as the gate checks them
 	cargo fmt --all --check
 	cd web && npx --no-install biome ci .
-	cd editors/vscode && ../../web/node_modules/.bin/biome ci .
+	cd editors/vscode && ../../web/node_modules/.bin/biome ci . && npm --silent run check
 	cargo clippy --workspace --all-targets -- -D warnings
 	$(VENV)/bin/python tests/other_systems.py
 	$(VENV)/bin/python -m ruff format --quiet --check .

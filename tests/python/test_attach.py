@@ -456,6 +456,7 @@ IN_QUEUED_CALL = (
     + """
     torch.cuda._lazy_call(lambda: (say("waiting", 1), wait_for("begin")))
     torch.cuda.init()
+    kept = torch.ones(1000, device="cuda")
     while not os.path.exists("stop"): time.sleep(0.01)
 """
 )

@@ -20,7 +20,7 @@ from viewing import launched
 
 CODE_SERVER = ROOT / "target/code-server/node_modules"
 EXTENSION = ROOT / "dist/oomph.vsix"
-PATIENCE_MS = 60_000
+TIMEOUT_MS = 60_000
 
 pytestmark = [
     pytest.mark.nightly,
@@ -67,14 +67,14 @@ def opened(folder: Path, home: Path, settings: dict[str, object]) -> Iterator[Pa
     with open(home / "log", "w") as log:
         server = subprocess.Popen([*command, *options], env=env, stdout=log, stderr=log, start_new_session=True)
     try:
-        deadline = time.monotonic() + PATIENCE_MS / 1000
+        deadline = time.monotonic() + TIMEOUT_MS / 1000
         while "HTTP server listening" not in (home / "log").read_text():
             assert time.monotonic() < deadline and server.poll() is None, (home / "log").read_text()
             time.sleep(0.1)
         with sync_playwright() as playwright:
             browser = launched(playwright)
             page = browser.new_page(viewport={"width": 1300, "height": 800})
-            page.set_default_timeout(PATIENCE_MS)
+            page.set_default_timeout(TIMEOUT_MS)
             page.goto(f"http://{address}/?folder={folder}")
             try:
                 yield page
@@ -99,23 +99,23 @@ def test_findings_and_a_fix_in_vs_code(tmp_path: Path) -> None:
     with opened(folder, tmp_path / "home", {"oomph.path": str(OOMPH), "files.autoSave": "afterDelay"}) as page:
         open_file(page, "train.py")
         underlined = page.locator(".squiggly-info")
-        expect(underlined).to_have_count(1, timeout=PATIENCE_MS)
+        expect(underlined).to_have_count(1, timeout=TIMEOUT_MS)
         page.keyboard.press("F8")
-        expect(page.locator(".marker-widget")).to_contain_text("`losses` keeps each loss with its graph", timeout=PATIENCE_MS)
+        expect(page.locator(".marker-widget")).to_contain_text("`losses` keeps each loss with its graph", timeout=TIMEOUT_MS)
         page.keyboard.press("Escape")
         page.locator(".view-line", has_text="losses.append").click()
         for key in ("End", "ArrowLeft", "ArrowLeft", "Control+."):
             page.keyboard.press(key)
         page.locator(".action-widget", has_text="Detach it (OOM101, may change behavior)").wait_for()
         page.keyboard.press("Enter")
-        expect(underlined).to_have_count(0, timeout=PATIENCE_MS)
-        deadline = time.monotonic() + PATIENCE_MS / 1000
+        expect(underlined).to_have_count(0, timeout=TIMEOUT_MS)
+        deadline = time.monotonic() + TIMEOUT_MS / 1000
         while "losses.append(loss.detach())" not in (folder / "train.py").read_text():
             assert time.monotonic() < deadline, (folder / "train.py").read_text()
             time.sleep(0.1)
         open_file(page, "cells.ipynb")
         # The loss is computed in the second cell and kept in a list of the first.
-        expect(page.locator(".notebookOverlay .squiggly-info")).to_have_count(1, timeout=PATIENCE_MS)
+        expect(page.locator(".notebookOverlay .squiggly-info")).to_have_count(1, timeout=TIMEOUT_MS)
 
 
 def test_vs_code_says_where_oomph_was_looked_for(tmp_path: Path) -> None:

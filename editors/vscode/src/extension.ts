@@ -1,11 +1,13 @@
-// Starts `oomph server` and starts it again when another program is to be used.
+// Starts `oomph server`, and starts it again on request or when another program is found.
 
 import { PythonExtension } from "@vscode/python-extension";
 import * as vscode from "vscode";
 import { LanguageClient } from "vscode-languageclient/node";
 import { findProgram } from "./program";
 
+const log = vscode.window.createOutputChannel("oomph", { log: true });
 let client: LanguageClient | undefined;
+let running: string | undefined;
 let starting = Promise.resolve();
 
 /** The interpreter that is selected for the workspace: its environment is the workspace's, so only if that is trusted. */
@@ -15,30 +17,39 @@ const selectedInterpreter = async (python: PythonExtension | undefined): Promise
   }
   const folder = vscode.workspace.workspaceFolders?.[0]?.uri;
   const selected = python.environments.getActiveEnvironmentPath(folder);
-  const environment = await python.environments.resolveEnvironment(selected);
+  const environment = await python.environments.resolveEnvironment(selected).catch(() => undefined);
   return environment?.executable.uri?.fsPath;
 };
 
 const stop = async (): Promise<void> => {
   const stopped = client;
   client = undefined;
-  await stopped?.dispose();
+  running = undefined;
+  // A server that could not be started cannot be stopped either.
+  await stopped?.dispose().catch((error) => log.warn(String(error)));
 };
 
-const start = async (python: PythonExtension | undefined, log: vscode.LogOutputChannel): Promise<void> => {
-  await stop();
+const show = (missing: string): void => {
+  log.error(missing);
+  const openSettings = "Open Settings";
+  void vscode.window.showErrorMessage(`oomph: ${missing}`, openSettings).then((chosen) => {
+    if (chosen) {
+      // In a remote window, `oomph.path` is a setting of the remote machine.
+      const which = vscode.env.remoteName ? "openRemoteSettings" : "openSettings";
+      void vscode.commands.executeCommand(`workbench.action.${which}`, { query: "oomph.path" });
+    }
+  });
+};
+
+const start = async (python: PythonExtension | undefined, isRequested: boolean): Promise<void> => {
   const setting = vscode.workspace.getConfiguration("oomph").get("path", "");
   const program = findProgram(setting, await selectedInterpreter(python));
+  if (!isRequested && "path" in program && program.path === running) {
+    return;
+  }
+  await stop();
   if ("missing" in program) {
-    log.error(program.missing);
-    const openSettings = "Open Settings";
-    void vscode.window.showErrorMessage(`oomph: ${program.missing}`, openSettings).then((chosen) => {
-      if (chosen) {
-        // The setting is that of the machine on which VS Code works.
-        const which = vscode.env.remoteName ? "openRemoteSettings" : "openSettings";
-        void vscode.commands.executeCommand(`workbench.action.${which}`, { query: "oomph.path" });
-      }
-    });
+    show(program.missing);
     return;
   }
   log.info(`starting ${program.path} server`);
@@ -54,22 +65,22 @@ const start = async (python: PythonExtension | undefined, log: vscode.LogOutputC
     },
   );
   await client.start();
+  running = program.path;
 };
 
 /** One after the other: two servers would show every finding twice. */
-const restart = (python: PythonExtension | undefined, log: vscode.LogOutputChannel): Promise<void> => {
-  starting = starting.then(() => start(python, log)).catch((error) => log.error(String(error)));
+const next = (work: () => Promise<void>): Promise<void> => {
+  starting = starting.then(work).catch((error) => log.error(String(error)));
   return starting;
 };
 
 export const activate = async (context: vscode.ExtensionContext): Promise<void> => {
-  const log = vscode.window.createOutputChannel("oomph", { log: true });
   // Without the Python extension there is no selected interpreter.
   const python = await PythonExtension.api().catch(() => undefined);
-  const again = () => restart(python, log);
+  const again = () => next(() => start(python, false));
   context.subscriptions.push(
     log,
-    vscode.commands.registerCommand("oomph.restart", again),
+    vscode.commands.registerCommand("oomph.restart", () => next(() => start(python, true))),
     vscode.commands.registerCommand("oomph.showLog", () => log.show()),
     vscode.workspace.onDidGrantWorkspaceTrust(again),
     vscode.workspace.onDidChangeConfiguration(
@@ -82,4 +93,4 @@ export const activate = async (context: vscode.ExtensionContext): Promise<void> 
   await again();
 };
 
-export const deactivate = stop;
+export const deactivate = (): Promise<void> => next(stop);

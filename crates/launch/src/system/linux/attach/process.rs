@@ -120,7 +120,7 @@ impl RunningProcess {
         Failure::new(what(self.pid), Some(cause.into()), hint)
     }
 
-    /// Returns the error for a process that runs no Python any more.
+    /// Returns the error for a process whose Python has been shut down.
     pub(super) fn refuse_shut_down(&self) -> Failure {
         self.refuse("its Python has been shut down: it is about to end", None)
     }
