@@ -34,7 +34,7 @@ class Convolution(NamedTuple):
 
 
 class Cudnn:
-    """The backend interface, as far as it lists engines."""
+    """The backend interface, as far as it lists engines and plans with them."""
 
     def __init__(self) -> None:
         import torch
@@ -52,9 +52,15 @@ class Cudnn:
         return self.first_choice(convolution, step, with_workspace=False)[0]
 
     def first_choice(
-        self, convolution: Convolution, step: str, *, data_type: int = FLOAT, channels_last: bool = False, with_workspace: bool = True
+        self,
+        convolution: Convolution,
+        step: str,
+        *,
+        data_type: int = FLOAT,
+        channels_last: bool = False,
+        with_workspace: bool = True,
     ) -> tuple[int, int]:
-        """The same, with the bytes of its workspace."""
+        """Index of the engine that is listed first, and its workspace in bytes."""
         with contextlib.ExitStack() as stack:
             new = functools.partial(self._descriptor, stack)
             configuration = self._get(self._heuristics(stack, convolution, step, data_type, channels_last), 202, new(3))
@@ -100,7 +106,13 @@ class Cudnn:
         return self._number(self._finalized(plan), 402)
 
     def _heuristics(
-        self, stack: contextlib.ExitStack, convolution: Convolution, step: str, data_type: int, channels_last: bool, mode: int = INSTANT
+        self,
+        stack: contextlib.ExitStack,
+        convolution: Convolution,
+        step: str,
+        data_type: int,
+        channels_last: bool,
+        mode: int = INSTANT,
     ) -> ctypes.c_void_p:
         descriptor, attribute = PASSES[step]
         new = functools.partial(self._descriptor, stack)
@@ -119,7 +131,12 @@ class Cudnn:
         self._set(window, 100, 1, [FLOAT], ctypes.c_int)
         self._set(window, 101, 7, [1], ctypes.c_int)
         self._set(window, 106, 3, [len(convolution.padding)], ctypes.c_int64)
-        of_window = ((102, convolution.dilation), (103, convolution.stride), (104, convolution.padding), (105, convolution.padding))
+        of_window = (
+            (102, convolution.dilation),
+            (103, convolution.stride),
+            (104, convolution.padding),
+            (105, convolution.padding),
+        )
         for name, values in of_window:
             self._set(window, name, 3, values, ctypes.c_int64)
         operation = new(descriptor)

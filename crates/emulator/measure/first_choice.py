@@ -30,6 +30,10 @@ CHANNELS = [1, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 58, 64, 72, 80, 96, 1
 CHANNELS += [240, 256, 288, 320, 384, 448, 512, 640, 768, 1024]
 IMAGES = [1, 2, 3, 4, 5, 8, 10, 12, 16, 20, 24, 25, 32, 48, 50, 64, 80, 96, 100, 128, 192, 200, 256]
 IMAGES += [384, 400, 500, 512, 1000, 1024]
+USUAL_SIDES = [*range(1, 15), 16, 17, 20, 24, 26, 27, 28, 30, 32, 35, 40, 48, 52, 55, 56, 60, 64, 71, 72, 73, 75, 80, 96]
+USUAL_SIDES += [104, 109, 112, 120, 128, 147, 149, 160, 192, 208, 224, 256]
+USUAL_CHANNELS = [*range(8, 256, 8), *range(256, 1025, 32), 1152, 1280, 1536, 2048, 3, 4, 10, 12, 20, 30, 58, 60, 116]
+USUAL_IMAGES = [1, 2, 4, 8, 16, 32, 64, 100, 128, 256, 512]
 FILTERS = [3, 3, 3, 3, 4, 5, 5, 7, 8, 9, 9, 9, 10, 11, 11]
 MAX_NARROW = 7
 """Filters up to this size have a tree of their own."""
@@ -63,9 +67,10 @@ class Shape(NamedTuple):
 
 def shapes(seed: int) -> Iterator[Shape]:
     choose = random.Random(seed).choice
+    sides, channels, numbers = [*SIDES, *USUAL_SIDES], [*CHANNELS, *USUAL_CHANNELS], [*IMAGES, *USUAL_IMAGES, 1, 1, 2, 4]
     while True:
-        size, side, images = choose(FILTERS), choose(SIDES), choose(IMAGES)
-        inputs, outputs, padding = choose(CHANNELS), choose(CHANNELS), choose([size // 2, size // 2, size // 2, 0, 1, 2])
+        size, side, images = choose(FILTERS), choose(sides), choose(numbers)
+        inputs, outputs, padding = choose(channels), choose(channels), choose([size // 2, size // 2, size // 2, 0, 1, 2])
         if images * max(inputs, outputs) * side * side <= MAX_VALUES and side + 2 * padding >= size:
             yield Shape(images, inputs, outputs, (side, side), size, padding)
 
@@ -113,16 +118,16 @@ def fit(folder: pathlib.Path, output: pathlib.Path) -> None:
         engines = [row[6 + index] if row[6 + index] in ENGINES[step] else 0 for row in rows]
         lines += [step, f"filter {MAX_NARROW}"]
         for is_wide in (False, True):
-            of = [number for number, row in enumerate(rows) if (row[4] > MAX_NARROW) == is_wide]
-            others, known = of[::5], [number for place, number in enumerate(of) if place % 5]
-            tried = new().fit([values[of] for of in known], [engines[of] for of in known])
-            guesses = map(int, tried.predict([values[of] for of in others]))
-            pairs = [(guess, engines[of]) for guess, of in zip(guesses, others, strict=True)]
+            indices = [number for number, row in enumerate(rows) if (row[4] > MAX_NARROW) == is_wide]
+            others, known = indices[::5], [number for place, number in enumerate(indices) if place % 5]
+            tried = new().fit([values[number] for number in known], [engines[number] for number in known])
+            guesses = map(int, tried.predict([values[number] for number in others]))
+            pairs = [(guess, engines[number]) for guess, number in zip(guesses, others, strict=True)]
             right = sum(guess == engine != 0 for guess, engine in pairs)
             missed = sum(guess == 0 != engine for guess, engine in pairs)
             wrong = sum(guess not in (0, engine) for guess, engine in pairs)
             print(f"{step}: of {len(pairs)} convolutions left out, {right} right, {missed} missed, {wrong} wrong")
-            tree = new().fit([values[number] for number in of], [engines[number] for number in of])
+            tree = new().fit([values[number] for number in indices], [engines[number] for number in indices])
             lines += written(tree.tree_, tree.classes_, FEATURES)
     output.write_text("\n".join(lines) + "\n")
 

@@ -18,14 +18,10 @@ import time
 from collections.abc import Iterator
 
 from cudnn import FALLBACK, PASSES, Cudnn
-from first_choice import CHANNELS, IMAGES, SIDES, Shape, main, written
+from first_choice import CHANNELS, IMAGES, SIDES, USUAL_CHANNELS, USUAL_IMAGES, USUAL_SIDES, Shape, main, written
 from first_choice import FEATURES as SIZES
 from first_choice import features as sizes
 
-USUAL_SIDES = [*range(1, 15), 16, 17, 20, 24, 26, 27, 28, 30, 32, 35, 40, 48, 52, 55, 56, 60, 64, 71, 72, 73, 75, 80, 96]
-USUAL_SIDES += [104, 109, 112, 120, 128, 147, 149, 160, 192, 208, 224, 256]
-USUAL_CHANNELS = [*range(8, 256, 8), *range(256, 1025, 32), 1152, 1280, 1536, 2048, 3, 4, 10, 12, 20, 30, 58, 60, 116]
-USUAL_IMAGES = [1, 2, 4, 8, 16, 32, 64, 100, 128, 256, 512]
 FILTERS = [1] * 7 + [3] * 8 + [2, 4, 5, 5, 7, 7, 11]
 MAX_VALUES = 2**30
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import itertools
 import json
 import math
@@ -22,6 +23,7 @@ import pathlib
 import random
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 from cudnn import BFLOAT16, FLOAT, HALF, PASSES, Convolution, Cudnn
@@ -29,7 +31,7 @@ from cudnn import BFLOAT16, FLOAT, HALF, PASSES, Convolution, Cudnn
 IMAGES = [1, 2, 4, 8, 10, 12, 16, 16, 20, 24, 32, 32, 48, 50, 64, 64, 96, 100, 128, 128, 200, 256, 256, 512, 1000]
 KINDS = [(FLOAT, False)] * 4 + [(HALF, False), (BFLOAT16, False), (FLOAT, True), (HALF, True), (BFLOAT16, True)]
 MAX_VALUES = 2**30
-SIDES = {"timm": (224,), "torchvision": (224, 256, 160), "segmentation": (256, 320, 512)}
+SIDES = {"torchvision": (224, 256, 160), "segmentation": (256, 320, 512)}
 
 
 class Question(NamedTuple):
@@ -50,14 +52,16 @@ def questions(convolutions: list[Convolution], seed: int) -> Iterator[Question]:
             yield Question(data_type, channels_last, step, convolution)
 
 
-def ask_part(path: pathlib.Path, of: list[Convolution], seed: int, limit: int, seconds: float, *, is_all: bool) -> None:
+def ask_part(path: pathlib.Path, of: list[Convolution], seed: int, options: argparse.Namespace) -> None:
     cudnn, began = Cudnn(), time.monotonic()
     with path.open("w") as file:
-        for data_type, channels_last, step, convolution in itertools.islice(questions(of, seed), limit):
-            if time.monotonic() - began > seconds:
+        for data_type, channels_last, step, convolution in itertools.islice(questions(of, seed), options.limit):
+            if time.monotonic() - began > options.seconds:
                 return
-            plans = cudnn.plans(convolution, step, data_type=data_type, channels_last=channels_last)
-            found = [*(plans if is_all else itertools.islice(plans, 1))]
+            found: list[tuple[int, int]] = []
+            with contextlib.suppress(RuntimeError):  # cuDNN does not have it
+                plans = cudnn.plans(convolution, step, data_type=data_type, channels_last=channels_last)
+                found = [*(plans if options.all else itertools.islice(plans, 1))]
             file.write(json.dumps([data_type, int(channels_last), step, convolution, found], separators=(",", ":")) + "\n")
 
 
@@ -65,14 +69,14 @@ def ask(source: pathlib.Path, folder: pathlib.Path, options: argparse.Namespace)
     folder.mkdir(parents=True, exist_ok=True)
     of = [Convolution(*row) for row in json.loads(source.read_text())]
     spawn = multiprocessing.get_context("spawn")
-    # A part has the same questions everywhere, whatever the number of cores.
-    waiting = list(range(options.first_part, options.first_part + options.parts))
     with spawn.Pool(os.cpu_count(), maxtasksperchild=1) as pool:
-        for part in waiting:
-            arguments = (folder / f"part{part:03}.jsonl", of, part, options.limit, options.seconds)
-            pool.apply_async(ask_part, arguments, {"is_all": options.all}, error_callback=print)
-        pool.close()
-        pool.join()
+        # A part has the same questions everywhere, whatever the number of cores.
+        parts = [
+            pool.apply_async(ask_part, (folder / f"part{part:03}.jsonl", of, part, options))
+            for part in range(options.first_part, options.first_part + options.parts)
+        ]
+        for part in parts:
+            part.get()
 
 
 def answers(folder: pathlib.Path) -> Iterator[tuple[str, Any]]:
@@ -124,8 +128,10 @@ def list_convolutions(output: pathlib.Path) -> None:
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             result = func(*args, **(kwargs or {}))
             if func is torch.ops.aten.convolution.default:
-                x, w, _, stride, padding, dilation, is_transposed, *_ = args
-                add(x.shape, w.shape, result.shape, padding, stride, dilation, is_transposed)
+                x, w, _, stride, padding, dilation, is_transposed, _, groups = args
+                # PyTorch has its own kernels for depthwise convolutions.
+                if is_transposed or not groups == x.shape[1] > 1:
+                    add(x.shape, w.shape, result.shape, padding, stride, dilation, is_transposed)
             return result
 
     def add(x: Any, w: Any, y: Any, padding: Any, stride: Any, dilation: Any, is_transposed: bool) -> None:
@@ -137,10 +143,8 @@ def list_convolutions(output: pathlib.Path) -> None:
                 size.insert(2, 1)
             for values, of_height in zip(of_each, (0, 1, 1), strict=True):
                 values.insert(0, of_height)
-        # PyTorch has its own kernels for depthwise convolutions.
-        if not (w[1] == 1 and x[1] > 1):
-            sizes[0][0] = sizes[2][0] = 1
-            found[Convolution(*map(tuple, (*sizes, *of_each)))] = None
+        sizes[0][0] = sizes[2][0] = 1
+        found[Convolution(*map(tuple, (*sizes, *of_each)))] = None
 
     for name, make in models():
         for shape in make.shapes:
@@ -162,8 +166,6 @@ class Maker(NamedTuple):
 
 
 def models() -> Iterator[tuple[str, Maker]]:
-    import functools
-
     import segmentation_models_pytorch
     import timm
     import torchvision
@@ -174,20 +176,17 @@ def models() -> Iterator[tuple[str, Maker]]:
         if "quantized" in name or "rcnn" in name or "retina" in name or "ssd" in name or "fcos" in name or "raft" in name:
             continue
         no_weights = {"weights": None} | ({"weights_backbone": None} if name in segmenting else {})
-        make = functools.partial(torchvision.models.get_model, name, **no_weights)
+        make = partial(torchvision.models.get_model, name, **no_weights)
         is_video = name in torchvision.models.list_models(torchvision.models.video)
         sides = SIDES["torchvision"] + ((32, 64, 512) if "vit" not in name and "swin" not in name else ())
         yield name, Maker(make, [(1, 3, 16, 112, 112)] if is_video else [(1, 3, side, side) for side in sides])
-    families = timm.list_models()
-    for name in families[::2]:
+    for name in timm.list_models()[::2]:
         config = timm.get_pretrained_cfg(name)
         size = tuple(config.input_size) if config else (3, 224, 224)
-        yield name, Maker(functools.partial(timm.create_model, name, pretrained=False), [(1, *size)])
+        yield name, Maker(partial(timm.create_model, name, pretrained=False), [(1, *size)])
     for name in ("Unet", "UnetPlusPlus", "FPN", "PSPNet", "DeepLabV3", "DeepLabV3Plus", "Linknet", "MAnet", "PAN", "Segformer"):
         for encoder in ("resnet34", "resnet50", "efficientnet-b3", "mobilenet_v2", "vgg16_bn", "mit_b1"):
-            make_one = functools.partial(
-                getattr(segmentation_models_pytorch, name), encoder_name=encoder, encoder_weights=None, classes=4
-            )
+            make_one = partial(getattr(segmentation_models_pytorch, name), encoder_name=encoder, encoder_weights=None, classes=4)
             yield f"{name} {encoder}", Maker(make_one, [(1, 3, side, side) for side in SIDES["segmentation"]])
 
 
@@ -198,33 +197,41 @@ def written_by_hand() -> Iterator[tuple[str, Maker]]:
     def stack(layers: list[Any]) -> Any:
         return lambda: nn.Sequential(*(layer() for layer in layers))
 
-    def convolution(of: Any, *numbers: int, **named: int) -> Any:
-        return lambda: of(*numbers, **named)
-
     flat, up, line, volume = nn.Conv2d, nn.ConvTranspose2d, nn.Conv1d, nn.Conv3d
     for wide in (16, 32, 48, 64, 96, 128, 256):
         for colors in (1, 3):
-            digits = [convolution(flat, colors, wide, 3), convolution(flat, wide, 2 * wide, 3), convolution(flat, 2 * wide, 10, 5)]
-            yield f"digits {wide}", Maker(stack(digits), [(1, colors, side, side) for side in (28, 32, 64)])
-            made = [convolution(up, 100, 8 * wide, 4, 1, 0)]
-            made += [convolution(up, (1 << n) * wide, (1 << n - 1) * wide, 4, 2, 1) for n in (3, 2, 1)]
-            yield f"made {wide}", Maker(stack([*made, convolution(up, wide, colors, 4, 2, 1)]), [(1, 100, side, side) for side in (1, 2, 4)])
-            judged = [convolution(flat, (1 << n) * wide, (2 << n) * wide, 4, 2, 1) for n in range(3)]
-            judged = [convolution(flat, colors, wide, 4, 2, 1), *judged, convolution(flat, 8 * wide, 1, 4, 1, 0)]
-            yield f"judged {wide}", Maker(stack(judged), [(1, colors, side, side) for side in (64, 128, 256)])
-        style = [convolution(flat, 3, wide, 9, 1, 4), convolution(flat, wide, 2 * wide, 3, 2, 1)]
-        style += [convolution(flat, 2 * wide, 4 * wide, 3, 2, 1), convolution(flat, 4 * wide, 4 * wide, 3, 1, 1)]
-        style += [convolution(up, 4 * wide, 2 * wide, 3, 2, 1, output_padding=1)]
-        style += [convolution(up, 2 * wide, wide, 3, 2, 1, output_padding=1), convolution(flat, wide, 3, 7, 1, 3)]
-        yield f"style {wide}", Maker(stack(style), [(1, 3, side, side) for side in (128, 200, 256, 512)])
-        enhanced = [convolution(flat, 1, wide, 9, 1, 4), convolution(flat, wide, wide, 5, 1, 2), convolution(flat, wide, 32, 1)]
-        enhanced += [convolution(flat, 32, 9, 3, 1, 1)]
-        yield f"enhanced {wide}", Maker(stack(enhanced), [(1, 1, side, side) for side in (33, 85, 100)])
-        heard = [convolution(line, wide, wide, 3, padding=1 << n, dilation=1 << n) for n in range(5)]
-        heard = [convolution(line, 40, wide, 5, padding=2), *heard, convolution(line, wide, 2 * wide, 3, 2, 1)]
-        yield f"heard {wide}", Maker(stack(heard), [(1, 40, length) for length in (100, 500, 1000, 16000)])
-        volumes = [convolution(volume, 1, wide, 3, padding=1), convolution(volume, wide, 2 * wide, 3, 2, 1)]
-        volumes += [convolution(volume, 2 * wide, 2 * wide, 3, padding=1), convolution(nn.ConvTranspose3d, 2 * wide, wide, 2, 2)]
+            classifier = [
+                partial(flat, colors, wide, 3),
+                partial(flat, wide, 2 * wide, 3),
+                partial(flat, 2 * wide, 10, 5),
+            ]
+            yield f"classifier {wide}", Maker(stack(classifier), [(1, colors, side, side) for side in (28, 32, 64)])
+            generator = [partial(up, 100, 8 * wide, 4, 1, 0)]
+            generator += [partial(up, (1 << n) * wide, (1 << n - 1) * wide, 4, 2, 1) for n in (3, 2, 1)]
+            yield (
+                f"generator {wide}",
+                Maker(stack([*generator, partial(up, wide, colors, 4, 2, 1)]), [(1, 100, side, side) for side in (1, 2, 4)]),
+            )
+            discriminator = [partial(flat, (1 << n) * wide, (2 << n) * wide, 4, 2, 1) for n in range(3)]
+            discriminator = [partial(flat, colors, wide, 4, 2, 1), *discriminator, partial(flat, 8 * wide, 1, 4, 1, 0)]
+            yield f"discriminator {wide}", Maker(stack(discriminator), [(1, colors, side, side) for side in (64, 128, 256)])
+        style_transfer = [partial(flat, 3, wide, 9, 1, 4), partial(flat, wide, 2 * wide, 3, 2, 1)]
+        style_transfer += [partial(flat, 2 * wide, 4 * wide, 3, 2, 1), partial(flat, 4 * wide, 4 * wide, 3, 1, 1)]
+        style_transfer += [partial(up, 4 * wide, 2 * wide, 3, 2, 1, output_padding=1)]
+        style_transfer += [partial(up, 2 * wide, wide, 3, 2, 1, output_padding=1), partial(flat, wide, 3, 7, 1, 3)]
+        yield f"style_transfer {wide}", Maker(stack(style_transfer), [(1, 3, side, side) for side in (128, 200, 256, 512)])
+        super_resolution = [
+            partial(flat, 1, wide, 9, 1, 4),
+            partial(flat, wide, wide, 5, 1, 2),
+            partial(flat, wide, 32, 1),
+        ]
+        super_resolution += [partial(flat, 32, 9, 3, 1, 1)]
+        yield f"super_resolution {wide}", Maker(stack(super_resolution), [(1, 1, side, side) for side in (33, 85, 100)])
+        speech = [partial(line, wide, wide, 3, padding=1 << n, dilation=1 << n) for n in range(5)]
+        speech = [partial(line, 40, wide, 5, padding=2), *speech, partial(line, wide, 2 * wide, 3, 2, 1)]
+        yield f"speech {wide}", Maker(stack(speech), [(1, 40, length) for length in (100, 500, 1000, 16000)])
+        volumes = [partial(volume, 1, wide, 3, padding=1), partial(volume, wide, 2 * wide, 3, 2, 1)]
+        volumes += [partial(volume, 2 * wide, 2 * wide, 3, padding=1), partial(nn.ConvTranspose3d, 2 * wide, wide, 2, 2)]
         yield f"volumes {wide}", Maker(stack(volumes), [(1, 1, side, side, side) for side in (16, 32, 64)])
 
 

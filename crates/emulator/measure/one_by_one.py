@@ -6,9 +6,9 @@
 
 Without a device, cuDNN leaves this engine out of its lists (`src/cudnn/matrix_product.rs`). `collect` asks for the first
 choices for convolutions with stride 1: those of public models in half of the cases, with a random number of images and often
-with sides or channels changed, and random ones otherwise. `fit` writes decision trees for each pass, as first_choice.py does, into the
-folder OUTPUT: one file for fp32, one for half precision, both with channels first, and one for all types with channels last.
-Their answers are -1 for another engine, or what `answer` says about the workspace.
+with sides or channels changed, and random ones otherwise. `fit` writes decision trees for each pass, as first_choice.py does,
+into the folder OUTPUT: one file for fp32, one for half precision, both with channels first, and one for all types with channels
+last. Their answers are -1 for another engine, or what `answer` says about the workspace.
 """
 
 from __future__ import annotations
