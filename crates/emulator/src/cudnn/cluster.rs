@@ -71,11 +71,42 @@ struct EngineTile {
     columns: i64,
     /// Terms of a sum that one more level of pairwise addition costs, in the only wave: the least and the
     /// most that agree with the measurements.
-    only_level: [i64; 2],
+    only_level: [LevelCost; 2],
     /// Terms from which on a sum in the last of several waves has two, four, eight and as many parts as
     /// possible, fitted.
     last_terms: [i64; 4],
 }
+
+/// What the first level of pairwise addition costs, and each other.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct LevelCost {
+    first: i64,
+    other: i64,
+}
+
+impl LevelCost {
+    /// Of the least and the most that agree with the measurements.
+    const fn both(costs: [i64; 2]) -> [LevelCost; 2] {
+        let [least, most] = costs;
+        [LevelCost { first: least, other: least }, LevelCost { first: most, other: most }]
+    }
+
+    fn of(self, levels: i64) -> i64 {
+        if levels == 0 { 0 } else { self.first + (levels - 1) * self.other }
+    }
+
+    fn midpoint([least, most]: [LevelCost; 2]) -> LevelCost {
+        LevelCost {
+            first: i64::midpoint(least.first, most.first),
+            other: i64::midpoint(least.other, most.other),
+        }
+    }
+}
+
+/// For gradients of filters in single precision, the kernel with this tile has other costs.
+const FLOAT_FILTER_TILE: (i64, i64) = (128, 64);
+const FLOAT_FILTER_LEVEL: [LevelCost; 2] =
+    [LevelCost { first: 576, other: 488 }, LevelCost { first: 600, other: 510 }];
 
 /// Tile of a value of `CUDNN_KNOB_TYPE_TILE_SIZE`, if known.
 fn tile(knob: i64) -> Option<EngineTile> {
@@ -84,20 +115,20 @@ fn tile(knob: i64) -> Option<EngineTile> {
         0 => (128, 128, [416, 428], [432, 856, 1408, 1840]),
         1 => (128, 64, [520, 572], [512, 1048, 1680, 2288]),
         2 => (128, 32, UNMEASURED, [680, 1456, 2336, 3304]),
-        3 => (256, 128, [320, 380], [384, 768, 1168, 1592]),
+        3 => (256, 128, [352, 380], [384, 768, 1168, 1592]),
         4 => (256, 64, [392, 428], [432, 856, 1368, 1776]),
         5 => (64, 64, [784, 812], [680, 1456, 2336, 3304]),
         6 => (128, 256, [256, 508], [376, 728, 1328, 1568]),
         7 => (64, 128, [520, 572], [512, 1056, 1704, 2296]),
         8 => (64, 32, UNMEASURED, [680, 1456, 2336, 3304]),
-        9 => (64, 256, [392, 516], [432, 848, 1392, 1832]),
+        9 => (64, 256, [416, 516], [432, 848, 1392, 1832]),
         16 => (256, 32, UNMEASURED, [392, 1096, 1736, 2296]),
         18 => (64, 192, UNMEASURED, [480, 752, 1384, 1896]),
         19 => (128, 192, UNMEASURED, [376, 728, 1328, 1568]),
         20 => (256, 96, [128, 508], [408, 728, 1304, 1640]),
         _ => return None,
     };
-    Some(EngineTile { rows, columns, only_level, last_terms })
+    Some(EngineTile { rows, columns, only_level: LevelCost::both(only_level), last_terms })
 }
 
 /// An engine with the knobs of its plan.
@@ -231,7 +262,7 @@ fn sum_workspace(
     let max_parts = if kernel.never_splits || stays_whole || last == 0 { 1 } else { clusters / last };
     let (parts, is_exact) = match max_parts {
         1 => (1, true),
-        _ if tiles <= clusters => problem.parts_in_only_wave(tile, max_parts),
+        _ if tiles <= clusters => problem.parts_in_only_wave(max_parts),
         _ => (problem.parts_in_last_wave(tile, max_parts), false),
     };
 
@@ -260,6 +291,7 @@ struct Problem {
     /// Steps of a sum, and terms per step.
     steps: i64,
     step: i64,
+    only_level: [LevelCost; 2],
     /// How much more a level of addition costs than in single and half precision.
     split_penalty: i64,
 }
@@ -285,16 +317,21 @@ impl Problem {
             Pass::BackwardFilter => (filters, channels, w.positions(), all_positions(y).div_ceil_by(step)),
         };
         let products = groups.div_ceil_by(groups_per_tile);
-        Problem { products, rows, columns, columns_times, steps, step, split_penalty }
+        let is_float_filter = *pass == Pass::BackwardFilter && x.data_type == FLOAT;
+        let only_level = match (tile.rows, tile.columns) {
+            FLOAT_FILTER_TILE if is_float_filter => FLOAT_FILTER_LEVEL,
+            _ => tile.only_level,
+        };
+        Problem { products, rows, columns, columns_times, steps, step, only_level, split_penalty }
     }
 
     /// Number of parts if all tiles run in one wave, and whether it is certain.
-    fn parts_in_only_wave(&self, tile: EngineTile, max_parts: i64) -> (i64, bool) {
+    fn parts_in_only_wave(&self, max_parts: i64) -> (i64, bool) {
         let parts = max_parts.min(self.steps / (MIN_SUM_TERMS / self.step + 1));
         if parts <= MAX_WEIGHED_PARTS {
-            let [least, greatest] = tile.only_level;
-            let parts = self.parts(i64::midpoint(least, greatest), max_parts);
-            (parts, self.parts(least, max_parts) == self.parts(greatest, max_parts))
+            let [least, most] = self.only_level;
+            let parts = self.parts(LevelCost::midpoint(self.only_level), max_parts);
+            (parts, self.parts(least, max_parts) == self.parts(most, max_parts))
         } else {
             (self.evened(parts.min(MAX_PARTS)), true)
         }
@@ -323,9 +360,9 @@ impl Problem {
 
     /// Number of parts, at most `max_parts`, for which the longest part and the levels of addition together
     /// take the least time.
-    fn parts(&self, level: i64, max_parts: i64) -> i64 {
+    fn parts(&self, level: LevelCost, max_parts: i64) -> i64 {
         let time = |parts: i64| {
-            self.steps.div_ceil_by(parts) * self.step + level * self.split_penalty * levels(parts)
+            self.steps.div_ceil_by(parts) * self.step + level.of(levels(parts)) * self.split_penalty
         };
         (1..=max_parts.min(self.steps)).min_by_key(|parts| time(*parts)).unwrap_or(1)
     }
@@ -519,6 +556,9 @@ mod tests {
         assert_eq!(on_h200(&far, kernel(0, 0, 0, 1, 1), 1_048_767), Some((8_389_247, true)));
         let ragged = square(Pass::BackwardFilter, FLOAT, LAST, (1, 28), (32, 3, 1));
         assert_eq!(on_h200(&ragged, kernel(7, 0, 0, 1, 2), 406_032), Some((4_666_591, true)));
+        // The first level of addition costs more than the others.
+        let tall = images::square(Pass::BackwardFilter, FLOAT, FIRST, (128, 4), (512, 512, 1), (1, 1, 0));
+        assert_eq!(on_h200(&tall, kernel(1, 0, 0, 1, 2), 8_388_624), Some((12_583_471, true)));
         let bfloat = square(Pass::BackwardFilter, BFLOAT16, LAST, (256, 56), (512, 1, 2));
         assert_eq!(on_h200(&bfloat, kernel(7, 1, 0, 4, 4), 0), Some((2_097_439, true)));
     }

@@ -2,10 +2,10 @@
 //!
 //! They do so for 4% of convolutions in fp32, and the deviceless mode cannot tell for which. The
 //! decision trees in `first_choice.txt` are fitted to the first choices of an H200 (cuDNN 9.19) by
-//! `measure/first_choice.py`: for 727,000 convolutions with filters of up to 7 positions on a side, 645,000 with
-//! larger ones. Of convolutions that were left out of the fit, they find 94 to 99.6% of these choices in the
-//! forward pass, 99 to 99.9% for gradients of inputs and 98% for gradients of filters; one in 600 to 25,000
-//! others is taken for one.
+//! `measure/first_choice.py`: for 727,000 convolutions with filters of up to 7 positions on a side, 645,000
+//! with larger ones. Of convolutions that were left out of the fit, they find 94 to 99.6% of these choices in
+//! the forward pass, 99 to 99.9% for gradients of inputs and 98% for gradients of filters; one in 600 to
+//! 25,000 others is taken for one.
 
 use super::data_type::FLOAT;
 use super::decision_tree::DecisionTree;

@@ -6,8 +6,8 @@
 //!
 //! The decision trees in `one_by_one` say when it comes first, and with which workspace. They are fitted to
 //! the first choices of an H200 (cuDNN 9.19) for 4,521,000 convolutions by `measure/one_by_one.py`, half of
-//! them of public models, 3,060,000 of them in fp32 with channels first. The share of convolutions that get the right engine, and the right workspace too,
-//! among those left out of the fit:
+//! them of public models, 3,060,000 of them in fp32 with channels first. The share of convolutions that get
+//! the right engine, and the right workspace too, among those left out of the fit:
 //!
 //! | trees | engine | workspace too |
 //! |---|---|---|
