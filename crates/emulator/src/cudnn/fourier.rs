@@ -3,7 +3,8 @@
 //! They use cuBLASLt for their products, so the deviceless mode leaves them out. The heuristics rarely prefer
 //! them, but `cudnn.benchmark=True` tries them, and their workspaces of up to gigabytes then dominate the
 //! peak. Of 1,267 workspaces that an H200 (cuDNN 9.19) returned, the formulas reproduced 1,191 to the byte
-//! and 36 within 64 bytes, before the one for gradients with stride 2 was corrected; it reproduces 156 others.
+//! and 36 within 64 bytes, before the one for gradients with stride 2 was corrected; it reproduces 156
+//! others.
 //!
 //! The heuristics do not list them for every convolution to which they apply ([`super::listed`]).
 
