@@ -141,6 +141,13 @@ class Program:
             command, cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
 
+    def start_recording(self, *options: str) -> subprocess.Popen:
+        """Attaches, and returns when the recording has begun."""
+        attaching = self.start_attaching(*options)
+        while "recording process" not in (line := attaching.stderr.readline()):
+            assert line
+        return attaching
+
     def attach(self, *options: str, output: str = "recording", fails: bool = False) -> Recorded:
         attaching = self.start_attaching(*options, output=output)
         out, said = attaching.communicate(timeout=300)
@@ -390,9 +397,7 @@ def test_a_main_thread_in_c_code_is_waited_for_only_as_long_as_asked(start):
 def test_everything_is_undone_when_oomph_ends_early(start, number):
     program = start(TRAIN, "cuda", "100000", gpu=True)
     program.until("ready")
-    attaching = program.start_attaching("--for", "10m", "--no-holders")
-    while "recording process" not in (line := attaching.stderr.readline()):
-        assert line
+    attaching = program.start_recording("--for", "10m", "--no-holders")
     links = [os.readlink(path) for path in pathlib.Path(f"/proc/{attaching.pid}/fd").iterdir()]
     private = [pathlib.Path(link).parent for link in links if link.endswith("/lock")]
     (shared,) = [folder for folder in private if folder.name.startswith("oomph-")]
@@ -437,9 +442,7 @@ BEGINS_WITH_CUDA = (
 def test_a_program_that_begins_to_use_cuda_meanwhile_allocates_as_without(start):
     program = start(BEGINS_WITH_CUDA, gpu=True)
     program.until("ready")
-    attaching = program.start_attaching("--for", "10m", "--no-holders")
-    while "recording process" not in (line := attaching.stderr.readline()):
-        assert line
+    attaching = program.start_recording("--for", "10m", "--no-holders")
     (program.folder / "begin").touch()
     program.until("attached")
     _, said = attaching.communicate(timeout=60)

@@ -13,7 +13,7 @@
 //! are noted as modeled.
 
 use super::backend::{attribute, kind, value};
-use super::data_type::{BFLOAT16, FLOAT};
+use super::data_type::{self, BFLOAT16, FLOAT};
 use super::graph::{Convolution, GraphTensor, Pass};
 use super::images::{MAX_GROUPS_AT_ONCE, aligned};
 use super::{Descriptor, SUCCESS, real};
@@ -307,7 +307,7 @@ impl Problem {
             Pass::BackwardFilter => tile.rows.min(tile.columns),
             _ => tile.columns,
         };
-        let group_channels = whole(channels.max(filters), x.data_type).max(1);
+        let group_channels = whole(channels.max(filters), x.data_type);
         let groups_per_tile = (tile_channels / group_channels).clamp(1, groups);
         let (channels, filters) = (channels * groups_per_tile, filters * groups_per_tile);
         let all_positions = |tensor: &GraphTensor| tensor.size(0) * tensor.positions();
@@ -392,19 +392,15 @@ fn clusters(multiprocessors: i64, blocks: i64) -> i64 {
 
 /// Channels in whole rows.
 fn whole(channels: i64, data_type: i32) -> i64 {
-    let of_row = CHANNEL_BYTES / value_bytes(data_type);
+    let of_row = CHANNEL_BYTES / data_type::bytes(data_type);
     channels.div_ceil_by(of_row) * of_row
-}
-
-fn value_bytes(data_type: i32) -> i64 {
-    if data_type == FLOAT { 4 } else { 2 }
 }
 
 /// Bytes for copies of tensors that are not in the layout that the engines need: channels last, in whole
 /// rows.
 fn copy_bytes(convolution: &Convolution) -> i64 {
     let Convolution { x, w, y, .. } = convolution;
-    let value = value_bytes(x.data_type);
+    let value = data_type::bytes(x.data_type);
     let whole = |channels: i64| whole(channels, x.data_type);
     let is_ragged = |channels: i64| whole(channels) != channels;
     let is_channels_first =
@@ -577,79 +573,20 @@ mod tests {
 
     #[test]
     fn grouped_convolutions_match_measurements() {
-        for (pass, data_type, layout, images, channels, filter, kernel, here, measured) in [
-            // One kernel, with a tile for a group, or for two and four groups.
-            (
-                Pass::BackwardFilter,
-                HALF,
-                LAST,
-                (20, 120),
-                (256, 256, 2),
-                (3, 2, 1),
-                kernel(0, 1, 0, 1, 3),
-                0,
-                7_078_479,
-            ),
-            (
-                Pass::BackwardData,
-                FLOAT,
-                FIRST,
-                (256, 56),
-                (144, 144, 2),
-                (3, 1, 1),
-                kernel(3, 0, 0, 4, 1),
-                1_645_346_963,
-                1_657_930_291,
-            ),
-            (
-                Pass::Forward,
-                FLOAT,
-                FIRST,
-                (16, 16),
-                (512, 512, 32),
-                (3, 1, 1),
-                kernel(16, 0, 1, 2, 1),
-                17_072_275,
-                17_072_144,
-            ),
-            (
-                Pass::BackwardFilter,
-                HALF,
-                LAST,
-                (256, 14),
-                (1024, 1024, 64),
-                (3, 1, 1),
-                kernel(5, 1, 0, 1, 5),
-                131,
-                1_638_759,
-            ),
-            // Group by group, up to eight at a time.
-            (
-                Pass::BackwardData,
-                BFLOAT16,
-                LAST,
-                (50, 7),
-                (512, 1024, 2),
-                (3, 1, 1),
-                kernel(1, 1, 0, 1, 4),
-                7_526_720,
-                7_526_432,
-            ),
-            (
-                Pass::BackwardFilter,
-                HALF,
-                FIRST,
-                (100, 24),
-                (7392, 7392, 28),
-                (3, 2, 1),
-                kernel(1, 1, 0, 1, 8),
-                314_165_504,
-                345_627_520,
-            ),
-        ] {
-            let convolution = images::square(pass, data_type, layout, images, channels, filter);
-            assert_eq!(on_h200(&convolution, kernel, here), Some((measured, false)), "{pass:?} {channels:?}");
-        }
+        // One kernel, with a tile for a group, or for two and four groups.
+        let two = images::square(Pass::BackwardFilter, HALF, LAST, (20, 120), (256, 256, 2), (3, 2, 1));
+        assert_eq!(on_h200(&two, kernel(0, 1, 0, 1, 3), 0), Some((7_078_479, false)));
+        let ragged = images::square(Pass::BackwardData, FLOAT, FIRST, (256, 56), (144, 144, 2), (3, 1, 1));
+        assert_eq!(on_h200(&ragged, kernel(3, 0, 0, 4, 1), 1_645_346_963), Some((1_657_930_291, false)));
+        let pairs = images::square(Pass::Forward, FLOAT, FIRST, (16, 16), (512, 512, 32), (3, 1, 1));
+        assert_eq!(on_h200(&pairs, kernel(16, 0, 1, 2, 1), 17_072_275), Some((17_072_144, false)));
+        let fours = images::square(Pass::BackwardFilter, HALF, LAST, (256, 14), (1024, 1024, 64), (3, 1, 1));
+        assert_eq!(on_h200(&fours, kernel(5, 1, 0, 1, 5), 131), Some((1_638_759, false)));
+        // Group by group, up to eight at a time.
+        let both = images::square(Pass::BackwardData, BFLOAT16, LAST, (50, 7), (512, 1024, 2), (3, 1, 1));
+        assert_eq!(on_h200(&both, kernel(1, 1, 0, 1, 4), 7_526_720), Some((7_526_432, false)));
+        let many = images::square(Pass::BackwardFilter, HALF, FIRST, (100, 24), (7392, 7392, 28), (3, 2, 1));
+        assert_eq!(on_h200(&many, kernel(1, 1, 0, 1, 8), 314_165_504), Some((345_627_520, false)));
     }
 
     #[test]

@@ -102,7 +102,7 @@ impl Convolution {
         self.w.positions() == 1
             && self.has_stride(1)
             && self.window.padding.iter().all(|padding| *padding == 0)
-            && self.is_ungrouped()
+            && self.groups() == 1
     }
 
     /// Whether the filter has this stride in all directions, and no dilation between its positions.
@@ -110,10 +110,6 @@ impl Convolution {
         let mut dilations = self.window.dilations.iter().zip(self.w.sizes.iter().skip(2));
         self.window.steps.iter().all(|other| *other == step)
             && dilations.all(|(dilation, size)| *dilation == 1 || *size == 1)
-    }
-
-    pub(super) fn is_ungrouped(&self) -> bool {
-        self.w.size(1) == self.x.size(1)
     }
 
     /// Whether no tensor is empty or larger than any card.

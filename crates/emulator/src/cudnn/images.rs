@@ -3,7 +3,7 @@
 //! These engines run a grouped convolution group by group, up to eight at a time, so the numbers here are
 //! those of one group.
 
-use super::data_type::FLOAT;
+use super::data_type;
 use super::graph::Convolution;
 
 /// Bytes of a value in a workspace, whatever the type of the tensors.
@@ -47,14 +47,14 @@ impl Images {
         }
         let stride = [1, 2].into_iter().find(|stride| convolution.has_stride(*stride))?;
         let sides = |sizes: &[i64]| <[i64; 2]>::try_from(sizes.get(2..)?).ok();
-        let groups = x.size(1) / w.size(1).max(1);
+        let groups = convolution.groups();
         Some(Images {
             data_type: x.data_type,
             is_channels_last: x.is_channels_last(),
             count: x.size(0),
             groups,
             inputs: w.size(1),
-            outputs: y.size(1) / groups.max(1),
+            outputs: y.size(1) / groups,
             input: sides(&x.sizes)?,
             filter: sides(&w.sizes)?,
             output: sides(&y.sizes)?,
@@ -108,7 +108,7 @@ impl Images {
     }
 
     pub(super) fn value_bytes(&self) -> i64 {
-        if self.data_type == FLOAT { FLOAT_BYTES } else { 2 }
+        data_type::bytes(self.data_type)
     }
 }
 
