@@ -139,11 +139,13 @@ class Screen:
         return self._tmux("capture-pane", "-p", *options)
 
     def shows(self, pattern: str, seconds: float = 20.0) -> str:
-        """The screen, once it has this on it."""
+        """The screen, once it has this on it and is drawn to its end: two looks in a row see the same."""
         end = time.monotonic() + seconds
-        while not re.search(pattern, screen := self.text()):
+        before, screen = None, self.text()
+        while screen != before or not re.search(pattern, screen):
             assert time.monotonic() < end, f"no {pattern!r} on:\n{screen}"
             time.sleep(0.05)
+            before, screen = screen, self.text()
         return screen
 
     def close(self) -> None:
