@@ -10,7 +10,7 @@ PYTEST_OPTIONS =
 # One more than there are cores: programs of the tests wait for each other now and then.
 TEST_PROCESSES = $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
-.PHONY: demo test test-rust test-python test-page wheel page page-types lint deny fmt fuzz bench predictions field nightly docs python-env page-env docs-env browser terminal neovim extension vscode prometheus
+.PHONY: demo test test-rust test-python test-page wheel page page-types lint deny fmt fuzz bench predictions field suites nightly docs python-env page-env docs-env browser terminal neovim extension vscode prometheus
 
 demo: ## build, then explain a bundled real snapshot
 	@cargo build --quiet --bin oomph
@@ -74,6 +74,11 @@ predictions: python-env ## predicted and real peaks of every recorded program, a
 field: python-env ## programs bare and recorded, compared; on the emulated GPU (make field GPU=real RUNS=3 on a real one)
 	cargo build --workspace
 	$(VENV)/bin/python field/run.py --gpu $(or $(GPU),h200-emulated) --runs $(or $(RUNS),1) --jobs $(or $(JOBS),2) --markdown target/field.md
+
+suites: python-env ## PyTorch's own tests of CUDA memory on the emulated GPU (make suites PYTORCH=FOLDER, a checkout of the release in use)
+	cargo build --workspace
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r field/requirements.txt
+	$(VENV)/bin/python field/suites.py $(PYTORCH)
 
 nightly: python-env ## the allocator model against PyTorch's real allocators of sixteen releases: thousands of fresh cases
 	cargo build --release --bin oomph

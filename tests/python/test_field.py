@@ -54,6 +54,7 @@ def test_a_program_that_is_attached_to_behaves_as_it_does_alone(tmp_path: pathli
 
 @pytest.fixture
 def harness(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(HARNESS.parent)
     spec = importlib.util.spec_from_file_location("field_run", HARNESS)
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "field_run", module)
@@ -114,3 +115,65 @@ def test_every_program_says_what_it_does(harness: ModuleType) -> None:
     found = harness.programs()
     assert len(found) > 90 and len({program.name for program in found}) == len(found)
     assert all(program.about for program in found)
+
+
+SUITE = """
+import os, unittest
+
+class TestCuda(unittest.TestCase):
+    def test_passes(self):
+        pass
+
+    def test_fails(self):
+        self.assertEqual(1, 2)
+
+    @unittest.skip("not here")
+    def test_is_skipped(self):
+        pass
+
+    def test_ends_the_process(self):
+        os._exit(3)
+
+    def test_fails_recorded(self):
+        self.assertIn("FIELD_SITE", os.environ)  # of bare runs
+
+    def test_passes_at_last(self):
+        pass
+"""
+
+
+def suites(checkout: pathlib.Path, *options: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, HARNESS.parent / "suites.py", checkout, "--only", "test_cuda.py", "--oomph", OOMPH, *options]
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=300)
+
+
+def test_a_suite_goes_on_after_a_test_that_ends_its_process(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "test").mkdir()
+    (tmp_path / "test/test_cuda.py").write_text(SUITE)
+    known = tmp_path / "known.json"
+    listed = ["test_fails", "test_is_skipped", "test_ends_*", "test_passes", "test_not_there"]
+    known.write_text(json.dumps([{"why": "for a reason", "tests": [f"test_cuda.py::TestCuda::{name}" for name in listed]}]))
+    results = tmp_path / "results.json"
+    done = suites(tmp_path, "--known", known, "--json", results)
+    words = {
+        mode: {test.rpartition("::")[2]: result["word"] for test, result in rows.items()}
+        for mode, rows in json.loads(results.read_text()).items()
+    }
+    expected = {
+        "test_passes": "passed",
+        "test_fails": "failed",
+        "test_is_skipped": "skipped",
+        "test_ends_the_process": "failed",
+        "test_fails_recorded": "passed",
+        "test_passes_at_last": "passed",
+    }
+    assert words == {"bare": expected, "recorded": {**expected, "test_fails_recorded": "failed"}}
+    lines = done.stdout.splitlines()
+    assert sum("TestCuda::test_passes (" in line and "passes, but is listed" in line for line in lines) == 2
+    assert sum("TestCuda::test_fails_recorded (recorded)" in line for line in lines) == 1
+    assert lines[-1] == "3 not as listed in known.json" and done.returncode == 1, done.stdout + done.stderr
+
+
+def test_a_suite_that_is_not_there_is_an_error(tmp_path: pathlib.Path) -> None:
+    done = suites(tmp_path)
+    assert done.returncode == 2 and "no test_cuda.py in" in done.stderr

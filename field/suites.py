@@ -1,0 +1,220 @@
+"""PyTorch's own tests of CUDA memory on the emulated GPU, without the recorder and with it.
+
+    python field/suites.py ~/pytorch                                  the suites below
+    python field/suites.py ~/pytorch --only test_cuda.py              one of them
+    python field/suites.py ~/pytorch --only test_cuda.py --tests '*memory*'
+
+`~/pytorch` is a checkout of the release that is installed. Tests that may fail are listed in suites.json, with the reason. A test
+that ends its process or hangs has failed; the others go on in another process.
+
+Exit codes: 0 all other tests pass, 1 some fail, or listed ones pass, 2 the tests could not run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from emulated import HERE, Emulated
+
+ROOT = HERE.parent
+PATIENCE = 300
+"""Seconds without an event after which a test is said to hang."""
+BARE, RECORDED = "bare", "recorded"
+ENDED = "its process ended"
+"""Cause of a test that has begun and has no result."""
+PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+
+
+@dataclass(frozen=True)
+class Suite:
+    path: str
+    """Below the checkout's `test`."""
+    gpus: int = 1
+
+
+SUITES = (
+    Suite("test_cuda.py"),
+    Suite("test_cuda_trace.py"),
+    Suite("test_cuda_primary_ctx.py"),
+    Suite("test_cuda_multigpu.py", gpus=2),
+    Suite("inductor/test_cudagraph_trees.py"),
+)
+
+
+@dataclass
+class Result:
+    word: str = FAILED
+    cause: str = ENDED
+
+
+@dataclass(frozen=True)
+class Known:
+    """Tests that may fail, and why."""
+
+    why: str
+    tests: list[str]
+    """Patterns, `SUITE::CLASS::METHOD`."""
+    only: str | None = None
+    """Only bare, or only recorded."""
+
+
+class Runner:
+    """Runs one suite in one mode, in as many processes as it takes."""
+
+    def __init__(self, oomph: pathlib.Path, card: str, python: pathlib.Path, tests: pathlib.Path, folder: pathlib.Path) -> None:
+        self.oomph, self.card, self.python, self.tests, self.folder = oomph, card, python, tests, folder
+        self.emulated: dict[int, Emulated] = {}
+        for gpus in {suite.gpus for suite in SUITES}:
+            (folder / f"emulated{gpus}").mkdir()
+            self.emulated[gpus] = Emulated(oomph, card, folder / f"emulated{gpus}", "--gpus", str(gpus))
+
+    def run(self, suite: Suite, mode: str, chosen: str) -> dict[str, Result]:
+        results: dict[str, Result] = {}
+        for number in range(100):
+            side = self.folder / f"{suite.path.replace('/', '-')}-{mode}{number}"
+            side.mkdir()
+            (side / "done").write_text("\n".join(results))
+            before = len(results)
+            code = self._process(suite, mode, chosen, side)
+            for line in _lines(side / "events"):
+                event = json.loads(line)
+                result = results.setdefault(event["test"], Result())
+                # A test fails by any of its parts: subtests, preparation, clean-up.
+                if "result" in event and (result.word != FAILED or result.cause == ENDED):
+                    result.word, result.cause = event["result"], event["cause"]
+            if code in (0, 1, 5):
+                return results
+            if len(results) == before:
+                raise SystemExit(f"error: {suite.path} does not run ({mode}, exit code {code})\n{_end(side / 'output')}")
+            last = list(results)[-1]
+            if results[last].cause == ENDED:
+                results[last].cause = f"{ENDED} with {code}; {_end(side / 'output', 1)}"
+        raise SystemExit(f"error: {suite.path} ended a hundred processes ({mode})")
+
+    def _process(self, suite: Suite, mode: str, chosen: str, side: pathlib.Path) -> int:
+        file = self.tests / suite.path
+        script = [str(HERE / "suite.py"), str(file), str(side / "events"), str(side / "done"), chosen]
+        environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+        if mode == BARE:
+            environment |= self.emulated[suite.gpus].variables(side)
+            command = [str(self.python), *script]
+        else:
+            options = ["--emulate", self.card, "--gpus", str(suite.gpus), "-o", str(side / "recording")]
+            command = [str(self.oomph), "run", *options, "--python", str(self.python), *script]
+        with open(side / "output", "wb") as output:
+            process = subprocess.Popen(
+                command,
+                cwd=file.parent,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+            try:
+                return self._wait(process, side / "events")
+            finally:
+                try:
+                    os.killpg(process.pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+                process.wait()
+                shutil.rmtree(side / "recording", ignore_errors=True)
+
+    def _wait(self, process: subprocess.Popen[bytes], events: pathlib.Path) -> int:
+        size, since = 0, time.monotonic()
+        while process.poll() is None:
+            time.sleep(0.2)
+            now = events.stat().st_size if events.exists() else 0
+            if now != size:
+                size, since = now, time.monotonic()
+            elif time.monotonic() - since > PATIENCE:
+                return 124
+        return process.returncode
+
+
+def _lines(path: pathlib.Path) -> list[str]:
+    return [line for line in path.read_text().splitlines() if line.endswith("}")] if path.exists() else []
+
+
+def _end(path: pathlib.Path, lines: int = 12) -> str:
+    return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+
+
+def judge(mode: str, results: dict[str, Result], known: list[Known]) -> list[str]:
+    """What is not as listed in one mode, of the tests of all suites."""
+    failed = {test: result.cause for test, result in results.items() if result.word == FAILED}
+    ran = [test for test, result in results.items() if result.word != SKIPPED]
+    groups = [group for group in known if group.only in (None, mode)]
+    allowed = {test for group in groups for pattern in group.tests for test in fnmatch.filter(failed, pattern)}
+    found = [f"{test} ({mode}): {cause}" for test, cause in failed.items() if test not in allowed]
+    for group in groups:
+        for pattern in group.tests:
+            if fnmatch.filter(ran, pattern) and not fnmatch.filter(failed, pattern):
+                found.append(f"{pattern} ({mode}): passes, but is listed as failing: {group.why}")
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pytorch", type=pathlib.Path, help="a checkout of PyTorch")
+    parser.add_argument("--only", action="append", metavar="SUITE", help="one of the suites; repeatable")
+    parser.add_argument("--tests", default="*", metavar="PATTERN", help="tests by name, CLASS::METHOD")
+    parser.add_argument("--mode", choices=(BARE, RECORDED), help="without or with the recorder (default: both)")
+    parser.add_argument("--card", default="h200", help="a card of `oomph predict`")
+    parser.add_argument("--jobs", type=int, default=2, help="suites to run in parallel")
+    parser.add_argument("--oomph", type=pathlib.Path, default=ROOT / "target/debug/oomph")
+    parser.add_argument("--python", type=pathlib.Path, default=pathlib.Path(sys.executable))
+    parser.add_argument("--known", type=pathlib.Path, default=HERE / "suites.json", help="tests that may fail")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write all results")
+    args = parser.parse_args()
+    tests = args.pytorch.resolve() / "test"
+    oomph = shutil.which(args.oomph)
+    chosen = [suite for suite in SUITES if args.only is None or suite.path in args.only]
+    missing = [suite.path for suite in chosen if not (tests / suite.path).exists()]
+    if oomph is None or missing or not chosen:
+        wrong = (
+            f"`{args.oomph}` not found\nhint: build it with `cargo build`, or name it with --oomph"
+            if oomph is None
+            else f"no {missing[0]} in {tests}\nhint: name a checkout of PyTorch"
+            if missing
+            else f"no suite is called {args.only[0]}; there are {', '.join(suite.path for suite in SUITES)}"
+        )
+        print(f"error: {wrong}", file=sys.stderr)
+        return 2
+    modes = [args.mode] if args.mode else [BARE, RECORDED]
+    outcomes: dict[str, dict[str, Result]] = {mode: {} for mode in modes}
+    with tempfile.TemporaryDirectory(prefix="suites-") as folder, ThreadPoolExecutor(args.jobs) as pool:
+        python = pathlib.Path(os.path.abspath(args.python))
+        runner = Runner(pathlib.Path(oomph).resolve(), args.card, python, tests, pathlib.Path(folder))
+        running = [(suite, mode, pool.submit(runner.run, suite, mode, args.tests)) for suite in chosen for mode in modes]
+        for suite, mode, future in running:
+            results = future.result()
+            outcomes[mode].update({f"{suite.path}::{test}": result for test, result in results.items()})
+            counts = [f"{sum(result.word == word for result in results.values())} {word}" for word in (PASSED, FAILED, SKIPPED)]
+            print(f"{suite.path:35} {mode:9} {', '.join(counts)}", flush=True)
+    known = [Known(**group) for group in json.loads(args.known.read_text())]
+    wrong = [line for mode, results in outcomes.items() for line in judge(mode, results, known)]
+    for line in wrong:
+        print(line)
+    if args.json:
+        rows = {mode: {test: vars(result) for test, result in results.items()} for mode, results in outcomes.items()}
+        args.json.write_text(json.dumps(rows, indent=1))
+    print(f"{len(wrong)} not as listed in {args.known.name}" if wrong else "all as listed")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
