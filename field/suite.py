@@ -1,9 +1,9 @@
 """Runs one of PyTorch's test files and writes an event for each test, for `suites.py`, which starts this script.
 
-    python suite.py FILE EVENTS DONE TESTS
+    python suite.py FILE EVENTS LEFT_OUT TESTS
 
 Each line of EVENTS is a test that starts, `{"test": NAME}`, or its result, `{"test": NAME, "result": WORD, "cause": LINE}`.
-Tests named in DONE are left out, and those whose name does not match the pattern TESTS.
+Tests that match a pattern in the file LEFT_OUT are left out, and those that do not match the pattern TESTS.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import pytest
 
 
 class Events:
-    def __init__(self, events: str, done: str, tests: str) -> None:
+    def __init__(self, events: str, left_out: str, tests: str) -> None:
         self.fd = os.open(events, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
         self.pid = os.getpid()
-        with open(done) as names:
-            self.done = set(names.read().splitlines())
+        with open(left_out) as patterns:
+            self.left_out = patterns.read().splitlines()
         self.tests = tests
 
     def write(self, **event: str) -> None:
@@ -30,8 +30,10 @@ class Events:
             os.write(self.fd, json.dumps(event).encode() + b"\n")
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        names = {item: name(item.nodeid) for item in items}
-        items[:] = [item for item in items if names[item] not in self.done and fnmatch.fnmatchcase(names[item], self.tests)]
+        matches = lambda item, pattern: fnmatch.fnmatchcase(name(item.nodeid), pattern)
+        items[:] = [
+            item for item in items if matches(item, self.tests) and not any(matches(item, pattern) for pattern in self.left_out)
+        ]
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self.write(test=name(nodeid))
@@ -50,7 +52,7 @@ def name(nodeid: str) -> str:
 
 
 if __name__ == "__main__":
-    file, events, done, tests = sys.argv[1:]
+    file, events, left_out, tests = sys.argv[1:]
     sys.argv[1:] = []  # PyTorch's tests have options of their own
     quiet = ["-q", "--noconftest", "-p", "no:cacheprovider", "-p", "no:xdist", "--capture=fd", "--tb=short"]
-    sys.exit(pytest.main([file, *quiet], plugins=[Events(events, done, tests)]))
+    sys.exit(pytest.main([file, *quiet], plugins=[Events(events, left_out, tests)]))

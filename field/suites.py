@@ -68,6 +68,8 @@ class Known:
     """Patterns, `SUITE::CLASS::METHOD`."""
     only: str | None = None
     """Only bare, or only recorded."""
+    skip: bool = False
+    """Whether they are not run at all, because they would make others fail."""
 
 
 class Runner:
@@ -80,12 +82,12 @@ class Runner:
             (folder / f"emulated{gpus}").mkdir()
             self.emulated[gpus] = Emulated(oomph, card, folder / f"emulated{gpus}", "--gpus", str(gpus))
 
-    def run(self, suite: Suite, mode: str, chosen: str) -> dict[str, Result]:
+    def run(self, suite: Suite, mode: str, chosen: str, skipped: list[str]) -> dict[str, Result]:
         results: dict[str, Result] = {}
         for number in range(100):
             side = self.folder / f"{suite.path.replace('/', '-')}-{mode}{number}"
             side.mkdir()
-            (side / "done").write_text("\n".join(results))
+            (side / "left_out").write_text("\n".join([*skipped, *results]))
             before = len(results)
             code = self._process(suite, mode, chosen, side)
             for line in _lines(side / "events"):
@@ -105,7 +107,7 @@ class Runner:
 
     def _process(self, suite: Suite, mode: str, chosen: str, side: pathlib.Path) -> int:
         file = self.tests / suite.path
-        script = [str(HERE / "suite.py"), str(file), str(side / "events"), str(side / "done"), chosen]
+        script = [str(HERE / "suite.py"), str(file), str(side / "events"), str(side / "left_out"), chosen]
         environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
         if mode == BARE:
             environment |= self.emulated[suite.gpus].variables(side)
@@ -167,6 +169,12 @@ def judge(mode: str, results: dict[str, Result], known: list[Known]) -> list[str
     return found
 
 
+def skipped(suite: Suite, known: list[Known]) -> list[str]:
+    """Patterns of the suite's tests that are not run."""
+    patterns = [pattern.partition("::") for group in known if group.skip for pattern in group.tests]
+    return [tests for name, _, tests in patterns if name == suite.path]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pytorch", type=pathlib.Path, help="a checkout of PyTorch")
@@ -194,18 +202,22 @@ def main() -> int:
         )
         print(f"error: {wrong}", file=sys.stderr)
         return 2
+    known = [Known(**group) for group in json.loads(args.known.read_text())]
     modes = [args.mode] if args.mode else [BARE, RECORDED]
     outcomes: dict[str, dict[str, Result]] = {mode: {} for mode in modes}
     with tempfile.TemporaryDirectory(prefix="suites-") as folder, ThreadPoolExecutor(args.jobs) as pool:
         python = pathlib.Path(os.path.abspath(args.python))
         runner = Runner(pathlib.Path(oomph).resolve(), args.card, python, tests, pathlib.Path(folder))
-        running = [(suite, mode, pool.submit(runner.run, suite, mode, args.tests)) for suite in chosen for mode in modes]
+        running = [
+            (suite, mode, pool.submit(runner.run, suite, mode, args.tests, skipped(suite, known)))
+            for suite in chosen
+            for mode in modes
+        ]
         for suite, mode, future in running:
             results = future.result()
             outcomes[mode].update({f"{suite.path}::{test}": result for test, result in results.items()})
             counts = [f"{sum(result.word == word for result in results.values())} {word}" for word in (PASSED, FAILED, SKIPPED)]
             print(f"{suite.path:35} {mode:9} {', '.join(counts)}", flush=True)
-    known = [Known(**group) for group in json.loads(args.known.read_text())]
     wrong = [line for mode, results in outcomes.items() for line in judge(mode, results, known)]
     for line in wrong:
         print(line)

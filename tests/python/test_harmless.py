@@ -589,6 +589,35 @@ def test_memory_that_grows_is_recorded_with_every_stack(run):
     assert all(step.get("stacks", True) for step in recorded.steps())
 
 
+def test_an_optimizer_in_each_step_costs_no_search_through_all_objects(run):
+    """As in style transfer, adversarial examples and meta-learning: what is optimized is in no module."""
+    done = run(
+        """
+    import gc, torch
+
+    searches, search = 0, gc.get_referrers
+
+    def counted(*objects):
+        global searches
+        searches += 1
+        return search(*objects)
+
+    gc.get_referrers = counted
+    model = torch.nn.Linear(64, 64).cuda()
+    for step in range(100):
+        images = [torch.zeros(8, 64, device="cuda", requires_grad=True) for _ in range(4)]
+        optimizer = torch.optim.SGD(images, lr=0.1)
+        sum(model(image).sum() for image in images).backward()
+        optimizer.step()
+    gc.get_referrers = search
+    print("searches:", searches)
+    """
+    ).done
+    searches = int(re.search(r"searches: (\d+)", done.stdout)[1])
+    # At first it may be worth one or the other.
+    assert searches < 50, done.stdout
+
+
 @pytest.mark.nightly
 def test_a_signal_that_is_handled_below_python_stays_so(same):
     done = same(

@@ -95,7 +95,7 @@ class Labels:
         # Also those that have not taken a step yet.
         for optimizer in instances(Optimizer):
             if "param_groups" in optimizer.__dict__:
-                seen += _as_far_as_possible(self._copies(optimizer))
+                seen += _as_far_as_possible(self._changed(optimizer))
                 seen += _as_far_as_possible(self._gradients(optimizer))
                 seen += _as_far_as_possible(self._state(optimizer))
         self._mark(seen)
@@ -116,8 +116,12 @@ class Labels:
     def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
         """Gradients are all there now, whatever becomes of them."""
         try:
-            if id(optimizer) not in self._optimizers:
+            known = self._optimizers.get(id(optimizer))
+            if known is None or known[0]() is not optimizer:
                 self._optimizers[id(optimizer)] = (weakref.ref(optimizer), 0)
+                self._gradients_at.pop(id(optimizer), None)
+                if any(self.names.of_tensor(parameter) is None for parameter in _parameters(optimizer)):
+                    self.names.search()
             if not self.is_looking:
                 return
             addresses = _addresses_of_gradients(optimizer)
@@ -137,7 +141,7 @@ class Labels:
             self._optimizers[id(optimizer)] = (reference, steps + 1)
             # Its state stays where it is: a look now and then is enough, after 1, 2, 4, 8 … steps.
             if steps & (steps + 1) == 0:
-                self._mark([*self._parameters(optimizer), *self._copies(optimizer), *self._state(optimizer)])
+                self._mark([*self._changed(optimizer), *self._state(optimizer)])
         except Exception as error:
             keep(error)
 
@@ -148,24 +152,19 @@ class Labels:
                 name, model = self._name(parameter)
                 yield from self._see(("gradient", name, model), gradient)
 
-    def _parameters(self, optimizer: Optimizer) -> Iterator[Seen]:
-        copies = {id(copy) for copy in self._float32_copies(optimizer)}
+    def _changed(self, optimizer: Optimizer) -> Iterator[Seen]:
+        """What an optimizer changes: parameters, or in place of those in half precision their float32 copies, as the optimizers
+        of DeepSpeed, Apex and Megatron do: these are in no module."""
+        unknown = [of for of in _parameters(optimizer) if self.names.of_tensor(of) is None]
+        copies = {id(of) for of in unknown if of.dtype == torch.float32}
+        if copies and not self.names.have_half_precision():
+            copies = set()
         for parameter in _parameters(optimizer):
-            if id(parameter) not in copies:
+            if id(parameter) in copies:
+                yield from self._see(("optimizer", f"float32 copy of shape {tuple(parameter.shape)}", ""), parameter)
+            else:
                 name, model = self._name(parameter)
                 yield from self._see(("parameter", name, model), parameter)
-
-    def _copies(self, optimizer: Optimizer) -> Iterator[Seen]:
-        for copy in self._float32_copies(optimizer):
-            yield from self._see(("optimizer", f"float32 copy of shape {tuple(copy.shape)}", ""), copy)
-
-    def _float32_copies(self, optimizer: Optimizer) -> list[torch.Tensor]:
-        """What an optimizer changes in place of parameters in half precision, as those of DeepSpeed, Apex and Megatron do: it is
-        in no module."""
-        found = [
-            of for of in _parameters(optimizer) if of.dtype == torch.float32 and self.names.of_tensor(of, search=True) is None
-        ]
-        return found if found and _has_half_precision() else []
 
     def _state(self, optimizer: Optimizer) -> Iterator[Seen]:
         for parameter, state in list(optimizer.state.items()):
@@ -189,7 +188,7 @@ class Labels:
             yield from self._see((kind, *known), tensor)
 
     def _name(self, parameter: torch.Tensor) -> tuple[str, str]:
-        return self.names.of_tensor(parameter, search=True) or (f"parameter of shape {tuple(parameter.shape)}", "")
+        return self.names.of_tensor(parameter) or (f"parameter of shape {tuple(parameter.shape)}", "")
 
     def _see(self, label: Label, tensor: torch.Tensor | None) -> Iterator[Seen]:
         local = getattr(tensor, "_local_tensor", tensor)  # DTensor's own part
@@ -240,11 +239,6 @@ def _as_far_as_possible(seen: Iterator[Seen]) -> list[Seen]:
     except Exception as error:
         keep(error)
     return found
-
-
-def _has_half_precision() -> bool:
-    parameters = (parameter for module in outermost_modules() for parameter in module.parameters())
-    return any(parameter.dtype in (torch.bfloat16, torch.float16) for parameter in parameters)
 
 
 def _parameters(optimizer: Optimizer) -> Iterator[torch.Tensor]:

@@ -13,7 +13,7 @@ from ..interpreter.objects import instances
 _WRAPPERS = ("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 """Attributes under which a wrapper keeps what it wraps: data parallelism, `torch.compile`, FSDP, checkpointing."""
 _MAX_SEARCHES = 32
-"""Searches through all objects of the process for the module that contains another one; each takes milliseconds."""
+"""Searches through all objects of the process for modules; each takes milliseconds, or a second in a large process."""
 _MAX_NAMES = 200_000
 """Bound for programs that create modules all the time."""
 
@@ -44,20 +44,25 @@ class Names:
                     self._learn_modules(module, f"{path}.{of_class(module)}")
         return self._modules[id(module)][1]
 
-    def of_tensor(self, tensor: torch.Tensor, *, search: bool = False) -> tuple[str, str] | None:
-        """Its dotted name and the class of the outermost module. `search`: also in modules that have not run yet."""
+    def of_tensor(self, tensor: torch.Tensor) -> tuple[str, str] | None:
+        """Its dotted name and the class of the outermost module."""
         known = self._tensors.get(id(tensor))
-        if known is not None and known[0]() is tensor:
-            return known[1:]
-        if search and self._searches < _MAX_SEARCHES:
+        return known[1:] if known is not None and known[0]() is tensor else None
+
+    def search(self) -> None:
+        """Learns modules that have not run yet, too."""
+        if self._searches < _MAX_SEARCHES:
             self._searches += 1
             for root in outermost_modules():
                 try:
                     self.learn(root)
                 except Exception as error:
                     keep(error)
-            return self.of_tensor(tensor)
-        return None
+
+    def have_half_precision(self) -> bool:
+        """Whether any tensor with a name is in half precision."""
+        tensors = (reference() for reference, _, _ in list(self._tensors.values()))
+        return any(tensor is not None and tensor.dtype in (torch.bfloat16, torch.float16) for tensor in tensors)
 
     def learn(self, root: Module) -> list[tuple[str, str, torch.Tensor]]:
         """Everything below `root`; gives its tensors: kind, dotted name, itself."""
