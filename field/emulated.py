@@ -17,7 +17,15 @@ class Emulated:
     def __init__(self, oomph: pathlib.Path, card: str, folder: pathlib.Path, *more: str) -> None:
         self.folder = folder
         environment = {**os.environ, "FIELD_CAPTURE": str(folder), "PYTHONPATH": "", "LD_LIBRARY_PATH": ""}
-        options = ["--emulate", card, *more, "-o", folder / "recording", "--python", HERE / "capture.sh"]
+        options: list[str | pathlib.Path] = [
+            "--emulate",
+            card,
+            *more,
+            "-o",
+            folder / "recording",
+            "--python",
+            HERE / "capture.sh",
+        ]
         subprocess.run([oomph, "run", *options, "none.py"], env=environment, cwd=folder, capture_output=True, timeout=60)
         kept = folder / "environment"
         if not kept.exists():

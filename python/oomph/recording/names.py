@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 
 import torch
@@ -13,7 +14,9 @@ from ..interpreter.objects import instances
 _WRAPPERS = ("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 """Attributes under which a wrapper keeps what it wraps: data parallelism, `torch.compile`, FSDP, checkpointing."""
 _MAX_SEARCHES = 32
-"""Searches through all objects of the process for modules; each takes milliseconds, or a second in a large process."""
+"""Searches through all objects of the process for modules. Each takes milliseconds, or a second in a large process."""
+_MAX_SEARCH_SECONDS = 1.0
+"""Time of all searches together after which no other begins."""
 _MAX_NAMES = 200_000
 """Bound for programs that create modules all the time."""
 
@@ -26,6 +29,7 @@ class Names:
         self._modules: dict[int, tuple[weakref.ref[Module], str]] = {}
         self._tensors: dict[int, tuple[weakref.ref[torch.Tensor], str, str]] = {}
         self._searches = 0
+        self._search_seconds = 0.0
 
     def knows(self, module: Module) -> bool:
         known = self._modules.get(id(module))
@@ -51,13 +55,11 @@ class Names:
 
     def search(self) -> None:
         """Learns modules that have not run yet, too."""
-        if self._searches < _MAX_SEARCHES:
-            self._searches += 1
-            for root in outermost_modules():
-                try:
-                    self.learn(root)
-                except Exception as error:
-                    keep(error)
+        for root in self._found():
+            try:
+                self.learn(root)
+            except Exception as error:
+                keep(error)
 
     def have_half_precision(self) -> bool:
         """Whether any tensor with a name is in half precision."""
@@ -89,12 +91,20 @@ class Names:
 
     def _outermost(self, module: Module) -> Module:
         """The module that has this one, at whatever depth, and is in no other."""
-        if self._searches < _MAX_SEARCHES:
-            self._searches += 1
-            for root in outermost_modules():
-                if any(inner is module for inner in root.modules()):
-                    return root
+        for root in self._found():
+            if any(inner is module for inner in root.modules()):
+                return root
         return module
+
+    def _found(self) -> list[Module]:
+        """The outermost modules of the process; none once searches have cost enough."""
+        if self._searches >= _MAX_SEARCHES or self._search_seconds >= _MAX_SEARCH_SECONDS:
+            return []
+        began = time.perf_counter()
+        found = outermost_modules()
+        self._searches += 1
+        self._search_seconds += time.perf_counter() - began
+        return found
 
 
 def outermost_modules() -> list[Module]:
