@@ -46,6 +46,7 @@ def command() -> tuple[str, ...]:
     return "--", FORKING_PYTHON.emulated, "train.py"
 
 
+@pytest.mark.nightly
 def test_every_run_gives_the_same_verdict_bytes_and_baseline(tmp_path: pathlib.Path) -> None:
     def one(run: int) -> tuple[str, str]:
         # Every run has a folder of its own: nothing in the answer may hang on where it lies.

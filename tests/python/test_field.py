@@ -32,7 +32,7 @@ def field(*options: object) -> subprocess.CompletedProcess[str]:
         pytest.param("exits-chained", marks=pytest.mark.nightly),
         "default-signals-term",
         pytest.param("memory-history-guide", marks=pytest.mark.nightly),
-        "working-directory",
+        pytest.param("working-directory", marks=pytest.mark.nightly),
     ],
 )
 def test_a_recorded_program_behaves_as_it_does_bare(name: str, tmp_path: pathlib.Path) -> None:

@@ -790,6 +790,7 @@ def test_messages_do_not_get_into_a_file_that_has_the_number_of_standard_error(t
     assert (tmp_path / "log").read_text() == "oomph: kept\n"
 
 
+@pytest.mark.nightly
 def test_files_of_the_program_have_the_numbers_that_they_have_without_us(same):
     same(
         CPU_MODEL

@@ -520,6 +520,7 @@ def test_nothing_is_tried_while_the_programs_hooks_would_hear_of_it():
     assert (tried.result(), tried.result(), len(asked)) == (5, 5, 1)
 
 
+@pytest.mark.nightly
 def test_modules_are_not_asked_for_what_c_code_keeps_in_them(monkeypatch):
     """`_asyncio` of Python 3.12 shows freed objects there: to touch one keeps the interpreter from ending."""
     asked = []

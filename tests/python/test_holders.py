@@ -20,7 +20,7 @@ def cases():
     return ast.literal_eval(assigned[0].value)
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("device", [pytest.param("cpu", marks=pytest.mark.nightly), "cuda"])
 def test_the_holder_is_named_and_what_it_retains_is_freed_with_it(device, tmp_path):
     command = [sys.executable, PROGRAM, device]
     if device == "cuda":

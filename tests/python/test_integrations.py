@@ -152,7 +152,7 @@ def transformers_trainer(callback, folder: pathlib.Path, batches: int = 6, **opt
     return transformers.Trainer(Regression(), arguments, train_dataset=rows, eval_dataset=rows, callbacks=[callback])
 
 
-@pytest.mark.parametrize(("accumulate", "count"), [(1, 6), (3, 2)])
+@pytest.mark.parametrize(("accumulate", "count"), [pytest.param(1, 6, marks=pytest.mark.nightly), (3, 2)])
 def test_optimizer_steps_are_the_steps_of_train(tmp_path, accumulate, count):
     from oomph.integrations.transformers import OomphCallback
 
@@ -183,6 +183,7 @@ def test_a_train_that_failed_is_written_by_stop_and_train_can_run_again(tmp_path
     assert (how(folder)["ended"], how(folder)["exception"], len(steps(folder))) == ("finished", None, 6)
 
 
+@pytest.mark.nightly
 def test_train_calls_whom_the_callback_names(tmp_path):
     from oomph.integrations.transformers import OomphCallback
 

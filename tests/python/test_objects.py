@@ -47,6 +47,7 @@ def tuples_are_built_while(look) -> list[BaseException]:
     return failed
 
 
+@pytest.mark.nightly
 def test_a_tuple_that_a_thread_is_filling_is_not_touched(quick_switches) -> None:
     thing = Thing()
     assert tuples_are_built_while(lambda: objects.instances(Thing)) == []

@@ -184,6 +184,7 @@ def test_rapid_changes_cost_a_share_of_the_time(run):
     assert phases(recorded)["a"]["times"] == 2000
 
 
+@pytest.mark.nightly
 def test_more_phases_than_anybody_reads_are_not_noted(run):
     recorded = run(f"""{MODEL}
     import oomph

@@ -81,7 +81,10 @@ ENDLESS = (
 )
 
 
-@pytest.mark.parametrize(("number", "ended", "code"), [(signal.SIGTERM, "killed", 143), (signal.SIGINT, "failed", 130)])
+@pytest.mark.parametrize(
+    ("number", "ended", "code"),
+    [(signal.SIGTERM, "killed", 143), pytest.param(signal.SIGINT, "failed", 130, marks=pytest.mark.nightly)],
+)
 def test_a_program_that_is_told_to_end_writes_first(predict, number, ended, code):
     process, _ = _started(predict, ENDLESS, sys.executable)
     process.send_signal(number)  # passed on

@@ -240,7 +240,7 @@ def test_a_prediction_that_is_stopped_has_the_exit_code_of_the_signal_and_no_mes
     assert "error:" not in said and "hint:" not in said, said
 
 
-@pytest.mark.parametrize("forks", [True, False])
+@pytest.mark.parametrize("forks", [True, pytest.param(False, marks=pytest.mark.nightly)])
 def test_what_was_known_before_ctrl_c_is_printed(predict: Predict, forks: bool) -> None:
     python = sys.executable if forks else FORKING_PYTHON.emulated
     predict.write("""
@@ -386,6 +386,7 @@ def test_an_unusual_torch_is_imported_as_without_us(predict: Predict, torch: str
         assert "nothing was recorded" in done.stderr and "`torch` could not be prepared" in done.stderr
 
 
+@pytest.mark.nightly
 def test_torch_that_was_looked_for_first_is_recorded(predict: Predict) -> None:
     predict.write("""
         import importlib.util

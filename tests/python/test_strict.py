@@ -132,6 +132,7 @@ def test_a_process_forked_after_cuda_began_gets_initialization_errors(answers):
     assert found == expected
 
 
+@pytest.mark.nightly
 def test_libraries_give_no_handle_in_a_process_forked_after_cuda_began(answers):
     found = answers("""
     torch.zeros(1, device="cuda")
@@ -275,6 +276,7 @@ LOADER = """
 """
 
 
+@pytest.mark.nightly
 def test_workers_of_a_data_loader_run_modules_and_leave_no_recording(run):
     recorded = run(LOADER)
     assert recorded.done.returncode == 0, recorded.done.stderr

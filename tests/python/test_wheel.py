@@ -108,6 +108,7 @@ def test_the_package_is_marked_as_typed() -> None:
 WITHOUT_TORCH = "[mypy-torch.*]\nfollow_imports = skip\n"
 
 
+@pytest.mark.nightly
 def test_the_stub_is_what_the_module_has(tmp_path: Path) -> None:
     (tmp_path / "mypy.ini").write_text(f"[mypy]\n{WITHOUT_TORCH}")
     mypy("mypy.stubtest", "--mypy-config-file", "mypy.ini", "oomph._native", cwd=tmp_path)
@@ -129,6 +130,7 @@ reveal_type(snapshot.diff(snapshot).pairs)
 """
 
 
+@pytest.mark.nightly
 def test_programs_of_users_are_checked(tmp_path: Path) -> None:
     good, bad = tmp_path / "good.py", tmp_path / "bad.py"
     (tmp_path / "mypy.ini").write_text(f"[mypy]\nstrict = True\n{WITHOUT_TORCH}")
