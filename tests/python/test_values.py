@@ -29,7 +29,7 @@ import torch
 sys.path.append({python!r})
 from oomph.emulation import values
 if {installed}:
-    values.install(library)
+    values.install(library, {unknown})
     memory = values._handlers.memory
 cuda = torch.device("cuda")
 shown = []
@@ -47,10 +47,11 @@ print("\\n" + json.dumps(shown))
 
 @pytest.fixture
 def run(tmp_path):
-    def run(script, installed=True):
+    def run(script, installed=True, unknown=0):
         path = tmp_path / "program.py"
         path.write_text(textwrap.dedent(script))
-        prelude = PRELUDE.format(library=str(EMULATOR), python=str(ROOT / "python"), script=str(path), installed=installed)
+        places = {"library": str(EMULATOR), "python": str(ROOT / "python"), "script": str(path)}
+        prelude = PRELUDE.format(**places, installed=installed, unknown=unknown)
         env = {**os.environ, **EMULATED, "OOMPH_EMULATOR": H200, "OOMPH_EMULATOR_NOTES": str(tmp_path / "notes")}
         done = subprocess.run([FORKING_PYTHON.emulated, "-c", prelude], capture_output=True, text=True, timeout=300, env=env)
         assert done.returncode == 0, done.stderr
@@ -206,6 +207,19 @@ def test_unknown_numbers_are_finite_and_otherwise_zero(run):
     """) == [True, True, False, False, False, 0.0]
 
 
+@pytest.mark.parametrize("unknown", [0, 1])
+def test_conditions_on_numbers_hold_if_they_hold_for_what_these_read_as(run, unknown):
+    script = """
+        x = torch.randn(2000, 64, device=cuda) @ torch.randn(64, 8, device=cuda)
+        top, limit = x.max(), torch.tensor(0.5, device=cuda)
+        show(top.item(), x.isnan().any(), x.sum().isnan(), top.isinf())
+        show(bool(top <= 1), bool(top >= 0), bool(top > 0), bool(top < 0), bool(top == 1), bool(top != 1))
+        show(bool(top < limit), bool(limit > top), bool(top[None] > limit))
+    """
+    numbers = [unknown <= 1, unknown >= 0, unknown > 0, unknown < 0, unknown == 1, unknown != 1]
+    assert run(script, unknown=unknown) == [unknown, False, False, False, *numbers, unknown < 0.5, 0.5 > unknown, unknown > 0.5]
+
+
 def test_reads_are_noted_with_their_place_in_the_program(run):
     shown = run("""
         def evaluate(loss):
@@ -226,7 +240,7 @@ def test_reads_are_noted_with_their_place_in_the_program(run):
         {"line": 3, "function": "evaluate", "operator": "aten::_local_scalar_dense", "kind": "unknown", "size": 4, "count": 3},
         {"line": 9, "function": "<module>", "operator": "aten::copy_", "kind": "made up", "size": 24, "count": 1},
         {"line": 10, "function": "<module>", "operator": "aten::copy_", "kind": "unknown", "size": 64000, "count": 1},
-        {"line": 11, "function": "<module>", "operator": "aten::_local_scalar_dense", "kind": "unknown", "size": 1, "count": 1},
+        {"line": 11, "function": "<module>", "operator": "aten::_local_scalar_dense", "kind": "made up", "size": 1, "count": 1},
     ]  # fmt: skip
 
 

@@ -83,7 +83,9 @@ class Handlers:
         if value == UNKNOWN or not self._compute(operator, args, kwargs, result, value, copies):
             self.forget(operator, args, kwargs)
             make_up = made_up.RESULTS.get(operator.name)
-            if make_up is not None:
+            if operator.name in made_up.COMPARISONS and isinstance(result, torch.Tensor) and result.numel() == 1:
+                self._compare(operator, args, kwargs, result)
+            elif make_up is not None:
                 self._make_up(make_up, operator, args, kwargs, result)
         return result
 
@@ -341,6 +343,21 @@ class Handlers:
             if made is not None:
                 place, content = made
                 self.write(outputs[place], content, MADE_UP)
+        except Exception:
+            pass
+
+    def _compare(self, operator: Operator, args: Args, kwargs: Kwargs, result: torch.Tensor) -> None:
+        """Compares as if unknown numbers were the one that they read as."""
+        try:
+            if capturing() or not result.is_cuda:
+                return
+            with own_work():
+                assumed = {
+                    name: torch.full(given.shape, self.unknown, dtype=given.dtype, device="cpu")
+                    for name, given in operator.bound(args, kwargs).items()
+                    if isinstance(given, torch.Tensor) and given.is_cuda and self.memory.value(given) == UNKNOWN
+                }
+                self.write(result, self.on_cpu(operator, args, kwargs, assumed), MADE_UP)
         except Exception:
             pass
 

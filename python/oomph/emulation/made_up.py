@@ -85,7 +85,9 @@ def _searched(given: Arguments, results: list[torch.Tensor]) -> tuple[int, torch
 
 
 def _differs(given: Arguments, results: list[torch.Tensor]) -> tuple[int, torch.Tensor] | None:
-    """Unknown numbers are finite: a program that asks goes on."""
+    """Unknown numbers are finite: a program that asks goes on. And none differs from itself, as NaN does."""
+    if given["self"] is given["other"]:
+        return 0, torch.zeros(results[0].shape, dtype=torch.bool, device="cpu")
     if isinstance(given["other"], float) and math.isinf(given["other"]):
         return 0, torch.ones(results[0].shape, dtype=torch.bool, device="cpu")
     return None
@@ -102,6 +104,9 @@ def _holds(given: Arguments, results: list[torch.Tensor]) -> tuple[int, torch.Te
     """`all`: conditions on unknown values hold."""
     return 0, torch.ones(results[0].shape, dtype=results[0].dtype, device="cpu")
 
+
+COMPARISONS = frozenset(f"aten::{name}" for name in ("lt", "le", "gt", "ge", "eq", "ne"))
+"""Where one number is compared, the answer is that for the number which unknown ones read as: `assert mask.max() <= 1` holds."""
 
 RESULTS: dict[str, MakeUp] = {
     "aten::all": _holds,
