@@ -5,8 +5,16 @@ from __future__ import annotations
 import os
 import pathlib
 import subprocess
+import sys
+from typing import NoReturn
 
 HERE = pathlib.Path(__file__).resolve().parent
+
+
+def stop(message: str) -> NoReturn:
+    """Ends with the exit code of trials that could not run."""
+    print(f"error: {message}", file=sys.stderr)
+    raise SystemExit(2)
 
 
 class Emulated:
@@ -29,7 +37,7 @@ class Emulated:
         subprocess.run([oomph, "run", *options, "none.py"], env=environment, cwd=folder, capture_output=True, timeout=60)
         kept = folder / "environment"
         if not kept.exists():
-            raise SystemExit(f"error: `{oomph} run --emulate {card}` does not start a program")
+            stop(f"`{oomph} run --emulate {card}` does not start a program")
         (folder / "site" / "oomph_child").rename(folder / "site" / "oomph_emulated")
         pairs = (pair.partition("=") for pair in kept.read_text().split("\0") if pair)
         self.environment = {name: value for name, _, value in pairs}

@@ -1,9 +1,10 @@
-"""Runs one of PyTorch's test files and writes an event for each test, for `suites.py`, which starts this script.
+"""Runs one of PyTorch's test files and writes events, for `suites.py`, which starts this script.
 
     python suite.py FILE EVENTS LEFT_OUT TESTS
 
-Each line of EVENTS is a test that starts, `{"test": NAME}`, or its result, `{"test": NAME, "result": WORD, "cause": LINE}`.
-Tests that match a pattern in the file LEFT_OUT are left out, and those that do not match the pattern TESTS.
+Each line of EVENTS is a test that starts, `{"start": NAME}`, a result of it, `{"result": OUTCOME, "cause": LINE}`, its end,
+`{"end": NAME}`, or the end of all, `{"finished": true}`. Tests named in the file LEFT_OUT are left out, and those that do not match
+the pattern TESTS.
 """
 
 from __future__ import annotations
@@ -19,31 +20,37 @@ import pytest
 
 class Events:
     def __init__(self, events: str, left_out: str, tests: str) -> None:
-        self.fd = os.open(events, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
+        self.fd = os.open(events, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self.pid = os.getpid()
-        with open(left_out) as patterns:
-            self.left_out = patterns.read().splitlines()
+        with open(left_out) as names:
+            self.left_out = set(names.read().splitlines())
         self.tests = tests
 
-    def write(self, **event: str) -> None:
-        if os.getpid() == self.pid:
+    def write(self, **event: str | bool) -> None:
+        if os.getpid() == self.pid:  # not in forked children, which may end up in pytest's code
             os.write(self.fd, json.dumps(event).encode() + b"\n")
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        matches = lambda item, pattern: fnmatch.fnmatchcase(name(item.nodeid), pattern)
+        names = [name(item.nodeid) for item in items]
         items[:] = [
-            item for item in items if matches(item, self.tests) and not any(matches(item, pattern) for pattern in self.left_out)
+            item for item, test in zip(items, names) if test not in self.left_out and fnmatch.fnmatchcase(test, self.tests)
         ]
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        self.write(test=name(nodeid))
+        self.write(start=name(nodeid))
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.failed or report.when == "call" or report.skipped:
             crash = getattr(report.longrepr, "reprcrash", None)
             cause = crash.message if crash else str(report.longrepr or "")
             # An expected failure is "skipped" to pytest, an unexpected success "failed".
-            self.write(test=name(report.nodeid), result=report.outcome, cause=" ".join(cause.split())[:300])
+            self.write(result=report.outcome, cause=" ".join(cause.split())[:300])
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        self.write(end=name(nodeid))
+
+    def pytest_sessionfinish(self) -> None:
+        self.write(finished=True)
 
 
 def name(nodeid: str) -> str:

@@ -4,16 +4,17 @@
     python field/suites.py ~/pytorch --only test_cuda.py              one of them
     python field/suites.py ~/pytorch --only test_cuda.py --tests '*memory*'
 
-`~/pytorch` is a checkout of the release that is installed. Tests that may fail are listed in suites.json, with the reason. A test
-that ends its process or hangs has failed; the others go on in another process.
+`~/pytorch` is a checkout of the release that is installed. Tests expected to fail are listed in suites.json, with the reason. A test
+that ends its process or hangs has failed, and the rest go on in another process.
 
-Exit codes: 0 all other tests pass, 1 some fail, or listed ones pass, 2 the tests could not run.
+Exit codes: 0 all as listed, 1 unexpected failures or unexpected passes, 2 the tests could not run.
 """
 
 from __future__ import annotations
 
 import argparse
 import fnmatch
+import glob
 import json
 import os
 import pathlib
@@ -26,15 +27,17 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from emulated import HERE, Emulated
+from emulated import HERE, Emulated, stop
 
 ROOT = HERE.parent
-PATIENCE = 300
-"""Seconds without an event after which a test is said to hang."""
+EVENT_TIMEOUT = 300
+"""Seconds without an event after which a process counts as hung."""
+MAX_PROCESSES = 100
+"""Processes for one suite."""
 BARE, RECORDED = "bare", "recorded"
-ENDED = "its process ended"
-"""Cause of a test that has begun and has no result."""
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+EXIT = "exit"
+"""Stands for the end of a process after its last test."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +58,13 @@ SUITES = (
 
 @dataclass
 class Result:
-    word: str = FAILED
-    cause: str = ENDED
+    outcome: str
+    cause: str = ""
 
 
 @dataclass(frozen=True)
 class Known:
-    """Tests that may fail, and why."""
+    """Tests expected to fail, and why."""
 
     why: str
     tests: list[str]
@@ -92,34 +95,30 @@ class Runner:
 
     def run(self, suite: Suite, mode: str, chosen: str, known: list[Known]) -> dict[str, Result]:
         results = self._run(suite, mode, chosen)
-        # Tests that fail leave settings and tensors behind, at which others fail: those have a second chance, alone.
-        failed = [test for test, result in results.items() if result.word == FAILED]
-        for test in failed:
+        # Failed tests can leave settings and tensors behind that make others fail, so each unlisted failure runs again alone.
+        for test in [test for test, result in results.items() if result.outcome == FAILED and test != EXIT]:
             if not is_listed(f"{suite.path}::{test}", known):
-                results |= self._run(suite, mode, test)
+                results |= self._run(suite, mode, glob.escape(test))
         return results
 
     def _run(self, suite: Suite, mode: str, chosen: str) -> dict[str, Result]:
         results: dict[str, Result] = {}
-        for _ in range(100):
+        for _ in range(MAX_PROCESSES):
             side = pathlib.Path(tempfile.mkdtemp(dir=self.folder))
             (side / "left_out").write_text("\n".join(results))
-            before = len(results)
             code = self._process(suite, mode, chosen, side)
-            for line in _lines(side / "events"):
-                event = json.loads(line)
-                result = results.setdefault(event["test"], Result())
-                # A test fails by any of its parts: subtests, preparation, clean-up.
-                if "result" in event and (result.word != FAILED or result.cause == ENDED):
-                    result.word, result.cause = event["result"], event["cause"]
-            if code in (0, 1, 5):
+            found, running, is_finished = read(side / "events")
+            results |= found
+            if is_finished and (results or code in (0, 5)):
+                if code not in (0, 1, 5):
+                    results[EXIT] = Result(FAILED, f"exit code {code} after the last test; {_end(side / 'output', 1)}")
+                if chosen == "*" and not results:
+                    stop(f"{suite.path} has no tests ({mode})\n{_end(side / 'output')}")
                 return results
-            if len(results) == before:
-                raise SystemExit(f"error: {suite.path} does not run ({mode}, exit code {code})\n{_end(side / 'output')}")
-            last = list(results)[-1]
-            if results[last].cause == ENDED:
-                results[last].cause = f"{ENDED} with {code}; {_end(side / 'output', 1)}"
-        raise SystemExit(f"error: {suite.path} ended a hundred processes ({mode})")
+            if not found:
+                stop(f"{suite.path} does not run ({mode}, exit code {code})\n{_end(side / 'output')}")
+            results[running or [*found][-1]] = Result(FAILED, f"its process ended with {code}; {_end(side / 'output', 1)}")
+        stop(f"{suite.path} ended {MAX_PROCESSES} processes ({mode})")
 
     def _process(self, suite: Suite, mode: str, chosen: str, side: pathlib.Path) -> int:
         file = self.tests / suite.path
@@ -158,13 +157,28 @@ class Runner:
             now = events.stat().st_size if events.exists() else 0
             if now != size:
                 size, since = now, time.monotonic()
-            elif time.monotonic() - since > PATIENCE:
+            elif time.monotonic() - since > EVENT_TIMEOUT:
                 return 124
         return process.returncode
 
 
-def _lines(path: pathlib.Path) -> list[str]:
-    return [line for line in path.read_text().splitlines() if line.endswith("}")] if path.exists() else []
+def read(events: pathlib.Path) -> tuple[dict[str, Result], str | None, bool]:
+    """Results, the test that was running when the process ended, and whether all have ended."""
+    results: dict[str, Result] = {}
+    running, is_finished = None, False
+    for line in events.read_text().splitlines() if events.exists() else []:
+        event = json.loads(line)
+        if "start" in event:
+            running = event["start"]
+            results[running] = Result(PASSED)
+        elif "result" in event and running is not None and results[running].outcome != FAILED:
+            # A test fails by any of its parts: subtests, preparation, clean-up.
+            results[running] = Result(event["result"], event["cause"])
+        elif "end" in event:
+            running = None
+        elif "finished" in event:
+            is_finished = True
+    return results, running, is_finished
 
 
 def _end(path: pathlib.Path, lines: int = 12) -> str:
@@ -172,9 +186,9 @@ def _end(path: pathlib.Path, lines: int = 12) -> str:
 
 
 def judge(mode: str, results: dict[str, Result], known: list[Known]) -> list[str]:
-    """What is not as listed in one mode, of the tests of all suites."""
-    failed = {test: result.cause for test, result in results.items() if result.word == FAILED}
-    ran = [test for test, result in results.items() if result.word != SKIPPED]
+    """Unexpected failures and passes in one mode, of the tests of all suites."""
+    failed = {test: result.cause for test, result in results.items() if result.outcome == FAILED}
+    ran = [test for test, result in results.items() if result.outcome != SKIPPED]
     found = [f"{test} ({mode}): {cause}" for test, cause in failed.items() if not is_listed(test, known)]
     for group in known:
         for pattern in group.tests:
@@ -189,41 +203,47 @@ def main() -> int:
     parser.add_argument("--only", action="append", metavar="SUITE", help="one of the suites; repeatable")
     parser.add_argument("--tests", default="*", metavar="PATTERN", help="tests by name, CLASS::METHOD")
     parser.add_argument("--mode", choices=(BARE, RECORDED), help="without or with the recorder (default: both)")
-    parser.add_argument("--card", default="h200", help="a card of `oomph predict`")
+    parser.add_argument("--emulate", default="h200", metavar="NAME", help="a GPU of `oomph predict`")
     parser.add_argument("--jobs", type=int, default=2, help="suites to run in parallel")
     parser.add_argument("--oomph", type=pathlib.Path, default=ROOT / "target/debug/oomph")
     parser.add_argument("--python", type=pathlib.Path, default=pathlib.Path(sys.executable))
-    parser.add_argument("--known", type=pathlib.Path, default=HERE / "suites.json", help="tests that may fail")
+    parser.add_argument("--known", type=pathlib.Path, default=HERE / "suites.json", help="tests expected to fail")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write all results")
     args = parser.parse_args()
     tests = args.pytorch.resolve() / "test"
     oomph = shutil.which(args.oomph)
     chosen = [suite for suite in SUITES if args.only is None or suite.path in args.only]
     missing = [suite.path for suite in chosen if not (tests / suite.path).exists()]
-    if oomph is None or missing or not chosen:
-        wrong = (
-            f"`{args.oomph}` not found\nhint: build it with `cargo build`, or name it with --oomph"
-            if oomph is None
-            else f"no {missing[0]} in {tests}\nhint: name a checkout of PyTorch"
-            if missing
-            else f"no suite is called {args.only[0]}; there are {', '.join(suite.path for suite in SUITES)}"
-        )
-        print(f"error: {wrong}", file=sys.stderr)
-        return 2
+    if oomph is None:
+        stop(f"`{args.oomph}` not found\nhint: build it with `cargo build`, or name it with --oomph")
+    if missing:
+        stop(f"no {missing[0]} in {tests}\nhint: name a checkout of PyTorch")
+    if not chosen:
+        stop(f"no suite is called {args.only[0]}; there are {', '.join(suite.path for suite in SUITES)}")
     modes = [args.mode] if args.mode else [BARE, RECORDED]
     known = {mode: Known.read(args.known, mode) for mode in modes}
     outcomes: dict[str, dict[str, Result]] = {mode: {} for mode in modes}
     with tempfile.TemporaryDirectory(prefix="suites-") as folder, ThreadPoolExecutor(args.jobs) as pool:
+        # Not resolved: the path of a virtual environment's interpreter is what makes it that environment's.
         python = pathlib.Path(os.path.abspath(args.python))
-        runner = Runner(pathlib.Path(oomph).resolve(), args.card, python, tests, pathlib.Path(folder))
+        runner = Runner(pathlib.Path(oomph).resolve(), args.emulate, python, tests, pathlib.Path(folder))
         running = [
             (suite, mode, pool.submit(runner.run, suite, mode, args.tests, known[mode])) for suite in chosen for mode in modes
         ]
-        for suite, mode, future in running:
-            results = future.result()
-            outcomes[mode].update({f"{suite.path}::{test}": result for test, result in results.items()})
-            counts = [f"{sum(result.word == word for result in results.values())} {word}" for word in (PASSED, FAILED, SKIPPED)]
-            print(f"{suite.path:35} {mode:9} {', '.join(counts)}", flush=True)
+        try:
+            for suite, mode, future in running:
+                results = future.result()
+                outcomes[mode].update({f"{suite.path}::{test}": result for test, result in results.items()})
+                counts = [
+                    f"{sum(result.outcome == outcome for result in results.values())} {outcome}"
+                    for outcome in (PASSED, FAILED, SKIPPED)
+                ]
+                print(f"{suite.path:35} {mode:9} {', '.join(counts)}", flush=True)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    if not any(outcomes.values()):
+        stop(f"no test matches {args.tests}")
     found = [line for mode, results in outcomes.items() for line in judge(mode, results, known[mode])]
     for line in found:
         print(line)

@@ -134,11 +134,22 @@ class TestCuda(unittest.TestCase):
     def test_ends_the_process(self):
         os._exit(3)
 
+    def test_ends_the_process_well(self):
+        os._exit(0)
+
     def test_fails_recorded(self):
         self.assertIn("FIELD_SITE", os.environ)  # of bare runs
 
-    def test_passes_at_last(self):
-        pass
+    def test_passes_with_a_subtest(self):
+        with self.subTest("one"):
+            pass
+
+    def test_passes_after_another(self):
+        self.assertFalse(hasattr(TestCuda, "left"))
+
+    def test_fails_and_leaves_something(self):
+        TestCuda.left = True
+        self.fail()
 """
 
 
@@ -151,21 +162,23 @@ def test_a_suite_goes_on_after_a_test_that_ends_its_process(tmp_path: pathlib.Pa
     (tmp_path / "test").mkdir()
     (tmp_path / "test/test_cuda.py").write_text(SUITE)
     known = tmp_path / "known.json"
-    listed = ["test_fails", "test_is_skipped", "test_ends_*", "test_passes", "test_not_there"]
+    listed = ["test_fails", "test_is_skipped", "test_ends_*", "test_passes", "test_not_there", "test_fails_and*"]
     known.write_text(json.dumps([{"why": "for a reason", "tests": [f"test_cuda.py::TestCuda::{name}" for name in listed]}]))
     results = tmp_path / "results.json"
     done = suites(tmp_path, "--known", known, "--json", results)
-    words = {
-        mode: {test.rpartition("::")[2]: result["word"] for test, result in rows.items()}
-        for mode, rows in json.loads(results.read_text()).items()
-    }
+    found = json.loads(results.read_text())
+    assert found["bare"]["test_cuda.py::TestCuda::test_ends_the_process_well"]["cause"].startswith("its process ended with 0")
+    words = {mode: {test.rpartition("::")[2]: result["outcome"] for test, result in rows.items()} for mode, rows in found.items()}
     expected = {
         "test_passes": "passed",
         "test_fails": "failed",
         "test_is_skipped": "skipped",
         "test_ends_the_process": "failed",
+        "test_ends_the_process_well": "failed",
+        "test_fails_and_leaves_something": "failed",
         "test_fails_recorded": "passed",
-        "test_passes_at_last": "passed",
+        "test_passes_with_a_subtest": "passed",
+        "test_passes_after_another": "passed",
     }
     assert words == {"bare": expected, "recorded": {**expected, "test_fails_recorded": "failed"}}
     lines = done.stdout.splitlines()
@@ -174,6 +187,25 @@ def test_a_suite_goes_on_after_a_test_that_ends_its_process(tmp_path: pathlib.Pa
     assert lines[-1] == "3 not as listed in known.json" and done.returncode == 1, done.stdout + done.stderr
 
 
-def test_a_suite_that_is_not_there_is_an_error(tmp_path: pathlib.Path) -> None:
-    done = suites(tmp_path)
-    assert done.returncode == 2 and "no test_cuda.py in" in done.stderr
+def test_a_process_that_fails_after_its_last_test_is_a_failure(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "test").mkdir()
+    (tmp_path / "test/test_cuda.py").write_text("import atexit, os\natexit.register(os._exit, 3)\ndef test_passes(): pass\n")
+    done = suites(tmp_path, "--mode", "bare")
+    assert done.returncode == 1 and "test_cuda.py::exit (bare): exit code 3 after the last test" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "error"),
+    [
+        (None, [], "no test_cuda.py in"),
+        ("", [], "test_cuda.py has no tests (bare)"),
+        ("import nothing_of_this_name", [], "test_cuda.py does not run (bare, exit code 2)"),
+        ("def test_passes(): pass", ["--tests", "*other*"], "no test matches *other*"),
+    ],
+)
+def test_suites_that_cannot_run_are_an_error(tmp_path: pathlib.Path, content: str | None, options: list[str], error: str) -> None:
+    (tmp_path / "test").mkdir()
+    if content is not None:
+        (tmp_path / "test/test_cuda.py").write_text(content)
+    done = suites(tmp_path, "--mode", "bare", *options)
+    assert done.returncode == 2 and error in done.stderr, done.stdout + done.stderr

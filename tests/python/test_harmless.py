@@ -589,7 +589,7 @@ def test_memory_that_grows_is_recorded_with_every_stack(run):
     assert all(step.get("stacks", True) for step in recorded.steps())
 
 
-def test_an_optimizer_in_each_step_costs_no_search_through_all_objects(run):
+def test_searches_through_all_objects_stop_when_each_step_makes_an_optimizer(run):
     """As in style transfer, adversarial examples and meta-learning: what is optimized is in no module."""
     done = run(
         """
@@ -614,8 +614,8 @@ def test_an_optimizer_in_each_step_costs_no_search_through_all_objects(run):
     """
     ).done
     searches = int(re.search(r"searches: (\d+)", done.stdout)[1])
-    # At first it may be worth one or the other.
-    assert searches < 50, done.stdout
+    # The first optimizers may each cost a search.
+    assert 0 < searches <= 40, done.stdout
 
 
 @pytest.mark.nightly

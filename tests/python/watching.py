@@ -139,11 +139,12 @@ class Screen:
         return self._tmux("capture-pane", "-p", *options)
 
     def shows(self, pattern: str, seconds: float = 20.0) -> str:
-        """The screen, once it has this on it and is drawn to its end: two looks in a row see the same."""
+        """Returns the screen once it matches the pattern and two captures in a row are equal: a frame comes in several parts."""
         end = time.monotonic() + seconds
         before, screen = None, self.text()
         while screen != before or not re.search(pattern, screen):
-            assert time.monotonic() < end, f"no {pattern!r} on:\n{screen}"
+            what = "changes all the time" if re.search(pattern, screen) else f"has no {pattern!r}"
+            assert time.monotonic() < end, f"the screen {what}:\n{screen}"
             time.sleep(0.05)
             before, screen = screen, self.text()
         return screen

@@ -347,7 +347,7 @@ class Handlers:
             pass
 
     def _compare(self, operator: Operator, args: Args, kwargs: Kwargs, result: torch.Tensor) -> None:
-        """Compares as if unknown numbers were the one that they read as."""
+        """Compares, taking each unknown number as the value it reads as."""
         try:
             if capturing() or not result.is_cuda:
                 return

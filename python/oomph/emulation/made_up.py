@@ -106,7 +106,7 @@ def _holds(given: Arguments, results: list[torch.Tensor]) -> tuple[int, torch.Te
 
 
 COMPARISONS = frozenset(f"aten::{name}" for name in ("lt", "le", "gt", "ge", "eq", "ne"))
-"""Where one number is compared, the answer is that for the number which unknown ones read as: `assert mask.max() <= 1` holds."""
+"""A comparison of single numbers takes each unknown one as the value it reads as: `assert mask.max() <= 1` holds."""
 
 RESULTS: dict[str, MakeUp] = {
     "aten::all": _holds,

@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -33,6 +34,16 @@ _MAX_SEEN = 500_000
 _MAX_INPUTS = 16
 
 
+@dataclass
+class Stepped:
+    """An optimizer that has taken a step."""
+
+    optimizer: weakref.ref[Optimizer]
+    groups: int = 0
+    """Parameter groups, when its parameters were last looked for in modules."""
+    steps: int = 0
+
+
 class Labels:
     def __init__(self, names: Names, allocations: Callable[[], dict[int, int]], kind: str) -> None:
         self.names = names
@@ -50,7 +61,7 @@ class Labels:
         self._known: weakref.WeakValueDictionary[int, Module] = weakref.WeakValueDictionary()
         self._entered_with: tuple[Seen, ...] = ()
         self._signatures: dict[type, list[str]] = {}
-        self._optimizers: dict[int, tuple[weakref.ref[Optimizer], int]] = {}
+        self._optimizers: dict[int, Stepped] = {}
         self._undo: list[Callable[[], None]] = []
 
     def install(self) -> None:
@@ -117,9 +128,11 @@ class Labels:
         """Gradients are all there now, whatever becomes of them."""
         try:
             known = self._optimizers.get(id(optimizer))
-            if known is None or known[0]() is not optimizer:
-                self._optimizers[id(optimizer)] = (weakref.ref(optimizer), 0)
+            if known is None or known.optimizer() is not optimizer:
+                known = self._optimizers[id(optimizer)] = Stepped(weakref.ref(optimizer))
                 self._gradients_at.pop(id(optimizer), None)
+            if known.groups != len(optimizer.param_groups):
+                known.groups = len(optimizer.param_groups)
                 if any(self.names.of_tensor(parameter) is None for parameter in _parameters(optimizer)):
                     self.names.search()
             if not self.is_looking:
@@ -137,8 +150,9 @@ class Labels:
     @never_traced
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
         try:
-            reference, steps = self._optimizers.get(id(optimizer), (weakref.ref(optimizer), 0))
-            self._optimizers[id(optimizer)] = (reference, steps + 1)
+            known = self._optimizers.setdefault(id(optimizer), Stepped(weakref.ref(optimizer)))
+            steps = known.steps
+            known.steps += 1
             # Its state stays where it is: a look now and then is enough, after 1, 2, 4, 8 … steps.
             if steps & (steps + 1) == 0:
                 self._mark([*self._changed(optimizer), *self._state(optimizer)])
@@ -155,8 +169,8 @@ class Labels:
     def _changed(self, optimizer: Optimizer) -> Iterator[Seen]:
         """What an optimizer changes: parameters, or in place of those in half precision their float32 copies, as the optimizers
         of DeepSpeed, Apex and Megatron do: these are in no module."""
-        unknown = [of for of in _parameters(optimizer) if self.names.of_tensor(of) is None]
-        copies = {id(of) for of in unknown if of.dtype == torch.float32}
+        unknown = [parameter for parameter in _parameters(optimizer) if self.names.of_tensor(parameter) is None]
+        copies = {id(parameter) for parameter in unknown if parameter.dtype == torch.float32}
         if copies and not self.names.have_half_precision():
             copies = set()
         for parameter in _parameters(optimizer):

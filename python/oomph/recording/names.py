@@ -16,7 +16,7 @@ _WRAPPERS = ("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped
 _MAX_SEARCHES = 32
 """Searches through all objects of the process for modules. Each takes milliseconds, or a second in a large process."""
 _MAX_SEARCH_SECONDS = 1.0
-"""Time of all searches together after which no other begins."""
+"""No search starts once searches have taken this long in all."""
 _MAX_NAMES = 200_000
 """Bound for programs that create modules all the time."""
 
@@ -55,16 +55,17 @@ class Names:
 
     def search(self) -> None:
         """Learns modules that have not run yet, too."""
-        for root in self._found():
+        for root in self._search_modules():
             try:
                 self.learn(root)
             except Exception as error:
                 keep(error)
 
     def have_half_precision(self) -> bool:
-        """Whether any tensor with a name is in half precision."""
+        """Whether any parameter with a name is in half precision."""
         tensors = (reference() for reference, _, _ in list(self._tensors.values()))
-        return any(tensor is not None and tensor.dtype in (torch.bfloat16, torch.float16) for tensor in tensors)
+        parameters = (tensor for tensor in tensors if isinstance(tensor, torch.nn.Parameter))
+        return any(parameter.dtype in (torch.bfloat16, torch.float16) for parameter in parameters)
 
     def learn(self, root: Module) -> list[tuple[str, str, torch.Tensor]]:
         """Everything below `root`; gives its tensors: kind, dotted name, itself."""
@@ -91,20 +92,21 @@ class Names:
 
     def _outermost(self, module: Module) -> Module:
         """The module that has this one, at whatever depth, and is in no other."""
-        for root in self._found():
+        for root in self._search_modules():
             if any(inner is module for inner in root.modules()):
                 return root
         return module
 
-    def _found(self) -> list[Module]:
+    def _search_modules(self) -> list[Module]:
         """The outermost modules of the process; none once searches have cost enough."""
         if self._searches >= _MAX_SEARCHES or self._search_seconds >= _MAX_SEARCH_SECONDS:
             return []
-        began = time.perf_counter()
-        found = outermost_modules()
         self._searches += 1
-        self._search_seconds += time.perf_counter() - began
-        return found
+        began = time.perf_counter()
+        try:
+            return outermost_modules()
+        finally:
+            self._search_seconds += time.perf_counter() - began
 
 
 def outermost_modules() -> list[Module]:
