@@ -7,7 +7,12 @@ import textwrap
 import pytest
 
 from oomph.bootstrap.leaving import Leaving, Outcome
+from oomph.bootstrap.statements import Statements
 from oomph.interpreter.frames import callers
+
+
+class Stop(BaseException):
+    pass
 
 
 class Program:
@@ -16,7 +21,7 @@ class Program:
     def __init__(self, folder: pathlib.Path) -> None:
         self.path = folder / "program.py"
         self.problems: list[str] = []
-        self.leaving = Leaving(self.problems.append)
+        self.leaving = Leaving(Statements(), self.problems.append)
         self.outcomes: list[Outcome] = []
         self.steps = 0
         self.goes_on = False
@@ -26,16 +31,18 @@ class Program:
     def step(self) -> None:
         self.steps += 1
         if self.steps % 3 == 0:
-            frames = [frame for frame in callers() if frame.f_code.co_filename == str(self.path)]
+            frames = list(callers())
+            while frames[-1].f_code.co_filename != str(self.path):
+                frames.pop()
             self.outcomes.append(self.leaving.leave(frames))
             if self.outcomes[-1] is not Outcome.LEAVES and not self.goes_on:
-                raise KeyboardInterrupt
+                raise Stop
 
     def run(self, text: str) -> list[object]:
         self.path.write_text(textwrap.dedent(text))
         try:
             runpy.run_path(str(self.path), {"step": self.step, "log": self.log.append}, "__main__")
-        except KeyboardInterrupt:
+        except Stop:
             self.log.append("stopped")
         assert self.problems == []
         return self.log
@@ -148,6 +155,38 @@ def test_a_loop_with_nothing_behind_it_is_the_end(program: Program) -> None:
     assert program.run(text) == ["stopped"] and program.outcomes == [Outcome.NOTHING_FOLLOWS]
 
 
+@pytest.mark.parametrize(
+    ("calls", "outcome"),
+    [
+        ("click.command()(main).main([], standalone_mode=False)", Outcome.NOTHING_FOLLOWS),
+        ("torch.no_grad()(main)()", Outcome.NOTHING_FOLLOWS),
+        ("next(map(logging.Filterer.filter, [Trainer()], [None]))", Outcome.CANNOT),
+        ("torch.no_grad()(main)(); log('evaluated')", Outcome.CANNOT),
+    ],
+    ids=["command line", "decorator", "library", "followed"],
+)
+def test_what_calls_a_function_of_the_program_for_its_command_line_does_no_more(
+    program: Program, calls: str, outcome: Outcome
+) -> None:
+    text = """
+        import click, logging, torch
+
+        def main():
+            for i in range(1000):
+                x = 1
+                step()
+
+        class Trainer:
+            @property
+            def filters(self):
+                main()
+                return []
+
+    """
+    program.run(textwrap.dedent(text) + calls)
+    assert program.outcomes == [outcome]
+
+
 @pytest.mark.parametrize("around", ["if True:", "with open(__file__):", "try:"])
 def test_what_follows_in_a_block_around_is_not_overlooked(program: Program, around: str) -> None:
     text = (
@@ -183,7 +222,7 @@ def test_a_caught_exception_does_not_keep_the_program_in_the_loop(program: Progr
 
 
 def test_without_source_nothing_is_claimed() -> None:
-    leaving, outcomes = Leaving(print), []
+    leaving, outcomes = Leaving(Statements(), print), []
 
     def step() -> None:
         frames = [frame for frame in callers() if frame.f_code.co_filename == "<string>"]

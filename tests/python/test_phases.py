@@ -200,3 +200,55 @@ def test_several_steps_for_each_batch_do_not_end_the_loop(predict: Predict) -> N
     answer = predict.answer(program)
     assert answer["steps"]["ended"] == "finished" and answer["peak_allocated"] > 1 << 28
     assert loops(answer)[0]["iterations"] > 20
+
+
+@pytest.mark.parametrize(
+    "loop",
+    ["for step in range(1000):", "for step, x in enumerate(loader):", "while step < 1000:"],
+    ids=["range", "loader", "while"],
+)
+def test_work_of_every_hundredth_iteration_is_covered(predict: Predict, loop: str) -> None:
+    program = f"""
+        import torch
+        from torch.utils.data import DataLoader, TensorDataset
+        layer, x, step, every = torch.nn.Linear(512, 512).cuda(), torch.zeros(64, 512), 0, 100
+        loader = DataLoader(TensorDataset(torch.zeros(64000, 512)), 64)
+        loader.collate_fn = lambda rows: torch.stack([row[0] for row in rows])
+        optimizer = torch.optim.AdamW(layer.parameters())
+        {loop}
+            layer(x.cuda()).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            if (step + 1) % every == 0:
+                print("evaluate", step)
+                with torch.no_grad():
+                    layer(torch.zeros(64 << 10, 512, device="cuda")).sum().item()
+            {"step += 1" if "while" in loop else ""}
+        print("end")
+    """
+    answer, whole = predict.answer(program), predict.answer(program, "--steps", "all")
+    assert answer["peak_allocated"] == whole["peak_allocated"] > 2 * (64 << 10) * 512 * 4
+    assert answer["peak_reserved"] == whole["peak_reserved"]
+    assert answer["steps"]["count"] < 40 < whole["steps"]["count"] == 1000
+    [reason] = [reason for reason in answer["reasons"] if "named by a condition" in reason]
+    assert ": 99)" in reason, reason
+    assert not any("values" in reason for reason in answer["reasons"])
+
+
+def test_a_program_that_fails_in_a_later_iteration_runs_without(predict: Predict) -> None:
+    program = """
+        import torch
+        layer, history = torch.nn.Linear(512, 512).cuda(), []
+        optimizer = torch.optim.AdamW(layer.parameters())
+        for step in range(1000):
+            layer(torch.zeros(64, 512, device="cuda")).sum().backward()
+            optimizer.step()
+            history.append(step)
+            if step % 100 == 99:
+                print(history[step])
+        after = torch.zeros(1 << 26, device="cuda")
+    """
+    answer = predict.answer(program)
+    assert answer["steps"] == {"count": 20, "ended": "finished"}
+    assert answer["peak_allocated"] > 1 << 28
+    assert not any("named by a condition" in reason for reason in answer["reasons"])

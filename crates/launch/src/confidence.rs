@@ -3,7 +3,8 @@
 use crate::phases::merged;
 use crate::{DevicePeak, GpuModel, Notes};
 use allocator::PeakRanges;
-use recording::{EmulationInfo, Exit, LoopInfo, RunInfo, StopReason, ValueRead};
+use analysis::words::grouped;
+use recording::{EmulationInfo, Exit, LaterIteration, LoopInfo, RunInfo, StopReason, ValueRead};
 use snapshot::Bytes;
 
 /// How certain a prediction is.
@@ -23,7 +24,10 @@ impl PredictionConfidence {
 }
 
 pub(crate) fn has_cut_loops(emulation: &EmulationInfo) -> bool {
-    emulation.has_left_loop || emulation.has_shortened || emulation.loops.iter().any(|of| of.skipped > 0)
+    emulation.has_left_loop
+        || emulation.has_shortened
+        || !emulation.later_iterations.is_empty()
+        || emulation.loops.iter().any(|of| of.skipped > 0)
 }
 
 /// Returns the reasons why a real run may differ, other than values that were read.
@@ -119,11 +123,11 @@ pub(crate) fn loop_doubts(info: &RunInfo) -> Vec<String> {
 /// Returns what of the program was not run, in words.
 pub(crate) fn not_covered(info: &RunInfo) -> Option<String> {
     const ALL: &str = "`--steps all` runs everything";
+    let later = later_iterations(&info.emulation);
     match info.state.exit() {
-        Some(Exit::Stopped(StopReason::Periodic)) if info.emulation.is_covered => Some(format!(
-            "the program was stopped where its steps repeat: work done only in later steps (every 100th, for \
-             example) is not covered; {ALL}"
-        )),
+        Some(Exit::Stopped(StopReason::Periodic)) if info.emulation.is_covered => {
+            Some(format!("the program was stopped where its steps repeat: {later}; {ALL}"))
+        }
         Some(Exit::Stopped(StopReason::Steps | StopReason::Periodic | StopReason::Long)) => Some(format!(
             "the program was stopped: what it does after this loop, such as evaluation, is not covered; {ALL}"
         )),
@@ -132,11 +136,34 @@ pub(crate) fn not_covered(info: &RunInfo) -> Option<String> {
              {ALL}"
         )),
         Some(Exit::Finished | Exit::OutOfMemory) if !has_cut_loops(&info.emulation) => None,
-        Some(Exit::Finished | Exit::OutOfMemory) => Some(format!(
-            "loops were cut short where their iterations repeat: work done only in later iterations (every \
-             100th, for example) is not covered; {ALL}"
-        )),
+        Some(Exit::Finished | Exit::OutOfMemory) => {
+            Some(format!("loops were cut short where their iterations repeat: {later}; {ALL}"))
+        }
         _ => Some("the program did not run to its end".to_owned()),
+    }
+}
+
+/// Returns which of the iterations after those that repeat were run, in words.
+fn later_iterations(emulation: &EmulationInfo) -> String {
+    let mut loops: Vec<(&LaterIteration, Vec<String>)> = Vec::new();
+    for of in &emulation.later_iterations {
+        match loops.iter_mut().find(|(known, _)| (&known.file, known.line) == (&of.file, of.line)) {
+            Some((_, numbers)) => numbers.push(grouped(of.number)),
+            None => loops.push((of, vec![grouped(of.number)])),
+        }
+    }
+    let ran: Vec<String> = loops
+        .iter()
+        .map(|(of, numbers)| {
+            let file = of.file.rsplit('/').next().unwrap_or(&of.file);
+            format!("{file}:{}: {}", of.line, numbers.join(", "))
+        })
+        .collect();
+    match ran.is_empty() {
+        true => "work done only in later iterations (every 100th, for example) is not covered".to_owned(),
+        false => {
+            format!("of the later iterations, only those named by a condition were run ({})", ran.join("; "))
+        }
     }
 }
 

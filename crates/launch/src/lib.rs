@@ -143,6 +143,8 @@ pub struct Job {
     pub time_limit: Option<Duration>,
     /// Whether a prediction cuts loops short where their iterations repeat.
     pub cuts_loops: bool,
+    /// Whether it runs later iterations of these loops that the program's conditions name.
+    pub runs_later_iterations: bool,
     /// Largest number of events in the recorded history; `None` is the recorder's default.
     pub max_events: Option<u64>,
     /// Which steps are recorded with stacks.
@@ -198,6 +200,7 @@ impl Job {
             steps,
             time_limit: None,
             cuts_loops: true,
+            runs_later_iterations: true,
             max_events: None,
             detail: RecordingDetail::Auto,
             is_on_cpu: false,
@@ -227,6 +230,7 @@ struct RecorderSettings<'a> {
     steps: Option<u32>,
     time_limit: Option<f64>,
     cuts_loops: bool,
+    runs_later_iterations: bool,
     techniques: &'a [String],
     unknown: u8,
     is_live: bool,
@@ -392,6 +396,7 @@ fn prepare(
         steps: job.steps,
         time_limit: job.time_limit.map(|limit| limit.as_secs_f64()),
         cuts_loops: job.cuts_loops,
+        runs_later_iterations: job.cuts_loops && job.runs_later_iterations,
         techniques: &job.techniques,
         unknown: job.emulated.as_ref().map_or(0, |emulated| emulated.unknown),
         is_live: job.is_live,

@@ -23,7 +23,8 @@ use std::ffi::OsString;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Said before a program that may rely on all of its batches runs again.
-const RUN_AGAIN: &str = "the program failed after a loop was cut short; running it again with all iterations";
+const RUN_AGAIN: &str =
+    "the program failed after a loop was cut short; running it again with more iterations";
 
 /// Allocated memory, as a multiple of the GPU's, with which a variant is not run on the GPU itself.
 const CLEARLY_TOO_MUCH: f64 = 1.1;
@@ -162,9 +163,9 @@ pub fn predict(job: &Job, folder: &RunFolder, once: bool) -> anyhow::Result<Pred
     let info = first.info.clone();
     if has_failed(&info) {
         // The program may rely on all of its batches, and compare their number with that of its samples.
-        if job.cuts_loops && has_cut_loops(&info.emulation) {
+        if let Some(longer) = longer(job, &info.emulation) {
             (job.progress.say)(RUN_AGAIN);
-            return predict(&Job { cuts_loops: false, ..job.clone() }, folder, once);
+            return predict(&longer, folder, once);
         }
         // The program may have failed because of a value that reads as 0: it divides by it, for example.
         if emulated.unknown == 0 && !info.emulation.reads.is_empty() && done.notes.uncovered.is_empty() {
@@ -296,6 +297,14 @@ fn growth(recording: &Input, device: u32) -> Option<Bytes> {
     (per_step > Bytes::ZERO).then_some(per_step)
 }
 
+/// Returns the same job with fewer of its iterations left out; nothing if all of them ran.
+fn longer(job: &Job, emulation: &EmulationInfo) -> Option<Job> {
+    if job.runs_later_iterations && !emulation.later_iterations.is_empty() {
+        return Some(Job { runs_later_iterations: false, ..job.clone() });
+    }
+    (job.cuts_loops && has_cut_loops(emulation)).then(|| Job { cuts_loops: false, ..job.clone() })
+}
+
 /// Runs a program that ran out of memory again, on a GPU that has enough for it.
 fn with_ample_memory(job: &Job, emulated: &EmulatedGpu) -> anyhow::Result<(Notes, RunPeaks)> {
     let mut ample = quiet(job);
@@ -304,9 +313,9 @@ fn with_ample_memory(job: &Job, emulated: &EmulatedGpu) -> anyhow::Result<(Notes
     let done = crate::run_to_end(&ample, &scratch)?;
     let peaks = measure(&done, &job.progress)?;
     if has_failed(&peaks.info) {
-        if job.cuts_loops && has_cut_loops(&peaks.info.emulation) {
+        if let Some(longer) = longer(job, &peaks.info.emulation) {
             (job.progress.say)(RUN_AGAIN);
-            return with_ample_memory(&Job { cuts_loops: false, ..job.clone() }, emulated);
+            return with_ample_memory(&longer, emulated);
         }
         return Err(failed(&peaks.info, &done).into());
     }

@@ -51,8 +51,8 @@ pub use ranks::{
     snapshot_stem, unfinished_name,
 };
 pub use run::{
-    DumpReason, EmulationInfo, Exit, GpuInfo, LoopInfo, Process, RunInfo, RunState, Shortage, StopReason,
-    ValueRead, is_out_of_memory, own_process,
+    DumpReason, EmulationInfo, Exit, GpuInfo, LaterIteration, LoopInfo, Process, RunInfo, RunState, Shortage,
+    StopReason, ValueRead, is_out_of_memory, own_process,
 };
 pub use settings::{SettingsLog, SettingsMark};
 pub use steps::{NonPytorchMemory, StepCounters, StepLine, StepMark};

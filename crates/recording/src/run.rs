@@ -215,6 +215,8 @@ pub struct EmulationInfo {
     pub has_shortened: bool,
     /// Whether a loop without a data loader was left early.
     pub has_left_loop: bool,
+    /// Later iterations of loops that were cut short, which ran because conditions of the program name them.
+    pub later_iterations: Vec<LaterIteration>,
     /// Whether the steps of a loop that was left differed.
     pub has_left_unsettled: bool,
     /// Whether the program would have done nothing else after the loop in which it was stopped.
@@ -249,6 +251,17 @@ pub struct LoopInfo {
     /// Bytes that the skipped iterations of one run would have added.
     #[serde(default)]
     pub skipped_growth: u64,
+}
+
+/// An iteration of a loop that ran right after much earlier ones.
+#[derive(Deserialize, Clone, PartialEq, Eq, Debug)]
+pub struct LaterIteration {
+    /// File of the loop.
+    pub file: String,
+    /// Line of the loop.
+    pub line: u32,
+    /// Number of the iteration, as the program counts.
+    pub number: u64,
 }
 
 /// A line that read a value which only a real GPU computes.
@@ -382,6 +395,8 @@ struct RankFile {
     shortened: bool,
     #[serde(default)]
     left: bool,
+    #[serde(default)]
+    later: Vec<LaterIteration>,
     settled: Option<bool>,
     #[serde(default)]
     covered: bool,
@@ -470,6 +485,7 @@ pub(crate) fn parse_rank(bytes: &[u8]) -> Result<(RunInfo, HistoryEnd), FileErro
         loop_marks: file.marks,
         has_shortened: file.shortened,
         has_left_loop: file.left,
+        later_iterations: file.later,
         has_left_unsettled: file.left && file.settled == Some(false),
         is_covered: file.covered,
         observed: file.observed,

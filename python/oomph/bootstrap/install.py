@@ -23,9 +23,11 @@ from ..recording.on_leak import OnLeak
 from ..recording.recorder import Options, Recorder
 from ..recording.start import history
 from ..techniques import registry as techniques
+from .later_iterations import LaterIterations
 from .leaving import Leaving, Outcome
 from .loops import Loops
 from .settings import Settings
+from .statements import Statements
 from .stop_rule import StopRule
 
 
@@ -96,7 +98,9 @@ class RecordedProcess:
         )
         self.recorder.on_leak.append(OnLeak(raises=settings.raise_on_leak))
         self.loops: Loops | None = None
-        self.leaving = Leaving(settings.report_problem)
+        statements = Statements()
+        self.leaving = Leaving(statements, settings.report_problem)
+        self.later_iterations = LaterIterations(statements, settings.report_problem)
         self.agreement = None if settings.job is None else StepAgreement(JobPlan(**settings.job))
         self.is_settled = True
         """Whether the steps of loops that were left repeated each other."""
@@ -104,7 +108,8 @@ class RecordedProcess:
         """Whether the program would have done nothing else after the loop in which it was stopped."""
         if settings.time_limit is not None and is_prediction:
             counters, report = (lambda: _sums(chosen.counters())), settings.report_problem
-            self.loops = Loops(counters, self._end, report, settings.time_limit, cuts=settings.cuts_loops)
+            later = self.later_iterations if settings.runs_later_iterations else None
+            self.loops = Loops(counters, self._end, report, settings.time_limit, cuts=settings.cuts_loops, later=later)
             try:
                 self.loops.install()
             except Exception as error:  # a torch that names its parts differently
@@ -127,6 +132,9 @@ class RecordedProcess:
         # Where memory grows, the loop itself decides: how many steps it has left is not known.
         if self.loops is None or self.loops.is_over() or self.stop_rule.is_growing():
             return False
+        if reason == "periodic" and self.loops.runs_later_iterations(callers()):
+            self.stop_rule.reset(is_settled=True)
+            return True
         outcome = self.leaving.leave(callers()) if self.loops.cuts else Outcome.CANNOT
         if outcome is Outcome.LEAVES:
             self.loops.forget_active()
@@ -144,7 +152,8 @@ class RecordedProcess:
         """What a prediction has cut short; nothing for a run that is not one."""
         if self.loops is None:
             return {}
-        left = {"left": self.leaving.has_left, "settled": self.is_settled, "covered": self.is_covered}
+        left: dict[str, Any] = {"left": self.leaving.has_left, "settled": self.is_settled, "covered": self.is_covered}
+        left["later"] = self.later_iterations.reached
         return {**self.loops.as_json(), **left}
 
     def _more(self) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from torch.utils.data import dataloader
 from ..interpreter.errors import keep
 from ..interpreter.frames import callers, is_users
 from ..recording.messages import words
+from .later_iterations import LaterIterations
 from .repetition import MAX_PERIOD, Row, change, period
 
 MIN_ITERATIONS = 20
@@ -89,6 +90,8 @@ class LoopRun:
     """What each of the last iterations has changed."""
     left_out: int = 0
     """Batches that are skipped."""
+    is_settled: bool = False
+    """Whether the iterations repeated; those after that are later ones, taken out of order."""
 
     def got_batch(self) -> None:
         self.count += 1
@@ -97,7 +100,7 @@ class LoopRun:
 
     def next(self, row: Row) -> None:
         """The program asks for the next batch."""
-        if self.row is not None:
+        if self.row is not None and not self.is_settled:
             self.changes.append(change(self.row, row))
             del self.changes[: -3 * MAX_PERIOD]
         self.row = row
@@ -111,20 +114,26 @@ class LoopRun:
             return False
         if self.loops.is_over():
             return True
+        if self.is_settled:
+            return not self.loops.runs_later_iterations_in(self)
         length = self.period()
         if length is None:
             return self.count >= MAX_ITERATIONS and not self._always_grows()
         if any(sum(of[key] for of in self.changes[-length:]) for key in ("allocated", "reserved")):
             return False
-        return self.count >= self._needed(self.loop)
+        if self.count < self._needed(self.loop):
+            return False
+        self.is_settled = self.loops.runs_later_iterations_in(self)
+        return not self.is_settled
 
     def ended(self) -> None:
         """Notes what was skipped, and whether that matters."""
         left_out, self.left_out = self.left_out, 0
         if self.loop is None or left_out == 0:
             return
-        # The last batch may be smaller.
-        self.changes = self.changes[:-1]
+        if not self.is_settled:
+            # The last batch may be smaller.
+            self.changes = self.changes[:-1]
         length = self.period()
         self.loop.is_settled &= length is not None
         if length is None and self._always_grows():
@@ -154,7 +163,7 @@ class LoopRun:
 
 class Loops:
     """`counters` gives the memory of all devices; `stop` ends the program; `report` receives our own errors; `seconds` is the
-    time limit; `cuts` is whether loops are cut short."""
+    time limit; `cuts` is whether loops are cut short, and `later` runs some of their later iterations first."""
 
     def __init__(
         self,
@@ -164,8 +173,10 @@ class Loops:
         seconds: float,
         *,
         cuts: bool,
+        later: LaterIterations | None,
     ) -> None:
         self._report = report
+        self._later = later
         self.seconds = seconds
         self.cuts = cuts
         self._fixed: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -243,6 +254,16 @@ class Loops:
         # There may be several steps for one batch.
         is_in_loop = self._steps_since_batch <= MAX_PERIOD
         return is_in_loop and all(run.loop is None or run.loop.runs <= MAX_RUNS for _, run in self._active)
+
+    def runs_later_iterations(self, frames: Iterator[FrameType]) -> bool:
+        """Whether a loop without a data loader, or one around those with one, goes on with later iterations."""
+        lines = {(of.file, of.line) for of in self._loops.values() if of.library is None}
+        return self.cuts and self._later is not None and self._later.run(frames, lambda *at: at in lines)
+
+    def runs_later_iterations_in(self, run: LoopRun) -> bool:
+        """The same for a loop over a data loader. Those of trainers have their own number of batches."""
+        is_first = run.loop is not None and run.loop.runs == 1 and run.loop.library is None
+        return is_first and self._later is not None and self._later.run_in_loader_loop(callers(), run.batches)
 
     def before_batch(self, iterator: Any, run: LoopRun) -> None:
         self._steps_since_batch = 0

@@ -28,6 +28,8 @@ class Settings:
     """Seconds that a prediction may take to look for later phases (loops.py)."""
     cuts_loops: bool = False
     """Whether it cuts loops short for that."""
+    runs_later_iterations: bool = False
+    """Whether it runs later iterations of these loops that conditions name (later_iterations.py)."""
     detail: str = "auto"
     """Which steps to record with stacks: `auto`, not those that repeat the ones before; `full`, all."""
     techniques: list[str] = field(default_factory=list)

@@ -40,9 +40,9 @@ class StopRule:
             return "periodic"
         return "long" if self._since >= MAX_STEPS else None
 
-    def reset(self) -> None:
-        """Forgets earlier steps: another loop starts."""
-        self._row, self._changes, self._since = None, [], 0
+    def reset(self, *, is_settled: bool = False) -> None:
+        """Forgets earlier steps: another loop starts, or, if `is_settled`, other iterations of one whose steps repeat."""
+        self._row, self._changes, self._since = None, [], MIN_STEPS if is_settled else 0
 
     def is_growing(self) -> bool:
         """Whether each repetition leaves more behind than the one before."""
