@@ -172,6 +172,7 @@ def test_the_gpu_is_measured_if_the_callable_uses_it(predict):
     assert "recording: True" in said
 
 
+@pytest.mark.nightly
 def test_the_example_of_the_documentation_prints_what_it_says(tmp_path):
     section = (ROOT / "docs/how-to/integrations.md").read_text().partition("## check_leaks")[2]
     program, said = (part.partition("\n")[2].strip() for part in section.split("```")[1:4:2])

@@ -455,6 +455,7 @@ def count() -> int:
     return len(gc.get_objects())
 
 
+@pytest.mark.nightly
 def test_nothing_is_left_behind():
     model = torch.nn.TransformerEncoderLayer(16, 4)
     heap.walk()

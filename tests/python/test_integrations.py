@@ -167,6 +167,7 @@ def test_optimizer_steps_are_the_steps_of_train(tmp_path, accumulate, count):
         assert parameters(folder) == {"layer.weight", "layer.bias"}
 
 
+@pytest.mark.nightly
 def test_a_train_that_failed_is_written_by_stop_and_train_can_run_again(tmp_path):
     from oomph.integrations.transformers import OomphCallback
 

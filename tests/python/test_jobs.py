@@ -287,6 +287,7 @@ def test_a_program_that_spawns_its_ranks(predict: Predict) -> None:
     assert [of["rank"] for of in found["job"]["ranks"]] == [0, 1, 3], json.dumps(found["job"])
 
 
+@pytest.mark.nightly
 def test_ranks_that_do_not_exist_are_an_error(predict: Predict) -> None:
     done = run(predict, DATA_PARALLEL, "--gpus", "4", "--ranks", "0,9")
     assert done.returncode == 2 and "the job has no rank 9: it has 4, 0 to 3" in done.stderr, done.stderr

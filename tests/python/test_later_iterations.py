@@ -8,8 +8,14 @@ import textwrap
 import pytest
 
 from oomph.bootstrap.later_iterations import LaterIterations
+from oomph.bootstrap.leaving import Leaving, Outcome
+from oomph.bootstrap.line_trace import LineTrace
 from oomph.bootstrap.statements import Statements
 from oomph.interpreter.frames import callers
+
+
+class Stop(BaseException):
+    pass
 
 
 class Program:
@@ -18,7 +24,11 @@ class Program:
     def __init__(self, folder: pathlib.Path) -> None:
         self.path = folder / "program.py"
         self.problems: list[str] = []
-        self.later = LaterIterations(Statements(), self.problems.append)
+        statements, trace = Statements(), LineTrace(self.problems.append)
+        self.later = LaterIterations(statements, trace, self.problems.append, lambda: True)
+        self.leaving = Leaving(statements, trace, self.later)
+        self.leaves = False
+        """Whether loops are left, as well."""
         self.steps: list[int] = []
         self.log: list[object] = []
 
@@ -27,14 +37,15 @@ class Program:
         # As four of them repeat.
         if len(self.steps) >= 20 and len(self.steps) % 4 == 0:
             frames = [frame for frame in callers() if frame.f_code.co_filename == str(self.path)]
-            if not self.later.run(frames, lambda *_: False):
-                raise KeyboardInterrupt
+            outcome = self.leaving.leave(frames)
+            if outcome is not Outcome.RUNS_LATER_ITERATIONS and not (self.leaves and outcome is Outcome.LEAVES):
+                raise Stop
 
     def run(self, text: str) -> list[object]:
         self.path.write_text(textwrap.dedent(text))
         try:
             runpy.run_path(str(self.path), {"step": self.step, "log": self.log.append}, "__main__")
-        except KeyboardInterrupt:
+        except Stop:
             pass
         assert sys.gettrace() is None
         assert self.problems == []
@@ -60,6 +71,10 @@ def program(tmp_path: pathlib.Path) -> Program:
         ("not (1 + i) % 100", [99]),
         ("i % 100 == 7", []),
         ("i % 100 == 77", [77]),
+        ("77 == i % 100", [77]),
+        ("i % 100 > 90", [91]),
+        ("i % 100 <= 50", [51]),
+        ("[0] * 5000 and data[i % len(data)]", []),
         ("i == 50 or i == 60", [50, 60]),
         ("i > 50", [51]),
         ("50 <= i", [50]),
@@ -202,7 +217,7 @@ def test_a_debuggers_trace_stays(program: Program) -> None:
     sys.settrace(trace)
     try:
         program.path.write_text("for i in range(1000):\n    step(i)\n    if i == 100: log(i)\n")
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(Stop):
             runpy.run_path(str(program.path), {"step": program.step, "log": program.log.append})
         assert sys.gettrace() is trace
     finally:
@@ -210,8 +225,69 @@ def test_a_debuggers_trace_stays(program: Program) -> None:
     assert program.numbers == []
 
 
+def test_iterations_of_a_loop_around_run_when_the_inner_loop_is_left(program: Program) -> None:
+    program.leaves = True
+    log = program.run(
+        """
+        def main():
+            for epoch in range(100):
+                for k in range(1000):
+                    x = 1
+                    step(k)
+                x = 2
+                if epoch % 25 == 24 or epoch == 60:
+                    log(epoch)
+
+        main()
+        """
+    )
+    # The loop around is the last statement, so it goes on.
+    assert log[:2] == [24, 60] and program.numbers == [24, 60]
+
+
+def test_other_loops_inside_of_a_later_iteration_do_not_end_it(program: Program) -> None:
+    log = program.run(
+        """
+        def evaluate():
+            for k in range(60):
+                step(k)
+
+        def main():
+            for i in range(1000):
+                step(i)
+                if i % 100 == 99:
+                    evaluate()
+                if i % 250 == 249:
+                    log(i)
+
+        main()
+        """
+    )
+    assert log == [249]
+
+
+def test_a_global_counter_is_set(program: Program) -> None:
+    log = program.run(
+        """
+        i = 0
+
+        def main():
+            global i
+            while i < 1000:
+                step(i)
+                i += 1
+                if i % 100 == 0:
+                    log(i)
+
+        main()
+        """
+    )
+    assert log == [100]
+
+
+@pytest.mark.parametrize("conditions", ["i % 100 == 0", "i % 100 == 0 or i % 250 == 0"])
 @pytest.mark.parametrize("copy", ["None", "locals()"])
-def test_no_value_of_a_variable_is_kept(program: Program, copy: str) -> None:
+def test_no_value_of_a_variable_is_kept(program: Program, copy: str, conditions: str) -> None:
     log = program.run(
         f"""
         import gc, weakref
@@ -226,7 +302,7 @@ def test_no_value_of_a_variable_is_kept(program: Program, copy: str) -> None:
                 batch = Batch()
                 alive.add(batch)
                 step(i)
-                if i % 100 == 0:
+                if {conditions}:
                     log(i)
                 log(len(alive) if copy is None else sorted(copy))
 
@@ -237,6 +313,7 @@ def test_no_value_of_a_variable_is_kept(program: Program, copy: str) -> None:
     )
     number = log.index(100)
     after = log[number + 1 :]
+    after = [of for of in after if of != 250]
     assert len(after) == 3
     if copy == "None":
         assert {*log[number - 20 : number], *after} == {1}

@@ -7,6 +7,7 @@ import textwrap
 import pytest
 
 from oomph.bootstrap.leaving import Leaving, Outcome
+from oomph.bootstrap.line_trace import LineTrace
 from oomph.bootstrap.statements import Statements
 from oomph.interpreter.frames import callers
 
@@ -21,7 +22,7 @@ class Program:
     def __init__(self, folder: pathlib.Path) -> None:
         self.path = folder / "program.py"
         self.problems: list[str] = []
-        self.leaving = Leaving(Statements(), self.problems.append)
+        self.leaving = Leaving(Statements(), LineTrace(self.problems.append))
         self.outcomes: list[Outcome] = []
         self.steps = 0
         self.goes_on = False
@@ -222,7 +223,7 @@ def test_a_caught_exception_does_not_keep_the_program_in_the_loop(program: Progr
 
 
 def test_without_source_nothing_is_claimed() -> None:
-    leaving, outcomes = Leaving(Statements(), print), []
+    leaving, outcomes = Leaving(Statements(), LineTrace(print)), []
 
     def step() -> None:
         frames = [frame for frame in callers() if frame.f_code.co_filename == "<string>"]

@@ -67,6 +67,7 @@ def test_a_trace_needs_a_driver(predict: Predict, options: list[str]) -> None:
     assert "ran" not in done.stdout
 
 
+@pytest.mark.nightly
 def test_without_a_driver_the_program_runs_as_always(run) -> None:
     recorded = run(f"{MODEL.replace('cuda', 'cpu')}\n    train(2)\n    print('done')", "--trace-driver", gpu=False, fresh=True)
     assert recorded.done.returncode == 0, recorded.done.stderr

@@ -143,7 +143,7 @@ pub(crate) fn not_covered(info: &RunInfo) -> Option<String> {
     }
 }
 
-/// Returns which of the iterations after those that repeat were run, in words.
+/// Returns which of the iterations after those that repeat were skipped, in words.
 fn later_iterations(emulation: &EmulationInfo) -> String {
     let mut loops: Vec<(&LaterIteration, Vec<String>)> = Vec::new();
     for of in &emulation.later_iterations {
@@ -156,13 +156,13 @@ fn later_iterations(emulation: &EmulationInfo) -> String {
         .iter()
         .map(|(of, numbers)| {
             let file = of.file.rsplit('/').next().unwrap_or(&of.file);
-            format!("{file}:{}: {}", of.line, numbers.join(", "))
+            format!("{} of the loop at {file}:{}", numbers.join(", "), of.line)
         })
         .collect();
     match ran.is_empty() {
         true => "work done only in later iterations (every 100th, for example) is not covered".to_owned(),
         false => {
-            format!("of the later iterations, only those named by a condition were run ({})", ran.join("; "))
+            format!("later iterations were skipped, except {}, where a condition changes", ran.join(" and "))
         }
     }
 }

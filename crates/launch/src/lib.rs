@@ -143,7 +143,7 @@ pub struct Job {
     pub time_limit: Option<Duration>,
     /// Whether a prediction cuts loops short where their iterations repeat.
     pub cuts_loops: bool,
-    /// Whether it runs later iterations of these loops that the program's conditions name.
+    /// Whether it runs the later iterations of these loops in which a condition changes.
     pub runs_later_iterations: bool,
     /// Largest number of events in the recorded history; `None` is the recorder's default.
     pub max_events: Option<u64>,

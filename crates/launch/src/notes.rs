@@ -8,6 +8,8 @@ use std::path::Path;
 pub struct Notes {
     /// Whether a Python process has loaded the recorder.
     pub is_prepared: bool,
+    /// Whether a process has imported torch.
+    pub has_torch: bool,
     /// Whether a process has used CUDA.
     pub has_used_cuda: bool,
     /// Why no GPU is usable, when the recorder fell back to tensors on the CPU.
@@ -33,6 +35,10 @@ pub(crate) fn read(path: &Path) -> Notes {
         let list = match kind {
             "prepared" => {
                 notes.is_prepared = true;
+                continue;
+            }
+            "torch" => {
+                notes.has_torch = true;
                 continue;
             }
             "cuda" => {

@@ -23,8 +23,10 @@ use std::ffi::OsString;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Said before a program that may rely on all of its batches runs again.
-const RUN_AGAIN: &str =
-    "the program failed after a loop was cut short; running it again with more iterations";
+const RUN_WITHOUT_LATER_ITERATIONS: &str =
+    "the program failed in a later iteration of a loop; running it again without later iterations";
+const RUN_WITH_ALL_ITERATIONS: &str =
+    "the program failed after a loop was cut short; running it again with all iterations";
 
 /// Allocated memory, as a multiple of the GPU's, with which a variant is not run on the GPU itself.
 const CLEARLY_TOO_MUCH: f64 = 1.1;
@@ -163,9 +165,8 @@ pub fn predict(job: &Job, folder: &RunFolder, once: bool) -> anyhow::Result<Pred
     let info = first.info.clone();
     if has_failed(&info) {
         // The program may rely on all of its batches, and compare their number with that of its samples.
-        if let Some(longer) = longer(job, &info.emulation) {
-            (job.progress.say)(RUN_AGAIN);
-            return predict(&longer, folder, once);
+        if let Some(other) = with_other_iterations(job, &info.emulation) {
+            return predict(&other, folder, once);
         }
         // The program may have failed because of a value that reads as 0: it divides by it, for example.
         if emulated.unknown == 0 && !info.emulation.reads.is_empty() && done.notes.uncovered.is_empty() {
@@ -297,12 +298,18 @@ fn growth(recording: &Input, device: u32) -> Option<Bytes> {
     (per_step > Bytes::ZERO).then_some(per_step)
 }
 
-/// Returns the same job with fewer of its iterations left out; nothing if all of them ran.
-fn longer(job: &Job, emulation: &EmulationInfo) -> Option<Job> {
+/// Returns the same job with the iterations that it may need: without later ones, or with all. Nothing if it
+/// had all of them.
+fn with_other_iterations(job: &Job, emulation: &EmulationInfo) -> Option<Job> {
     if job.runs_later_iterations && !emulation.later_iterations.is_empty() {
+        (job.progress.say)(RUN_WITHOUT_LATER_ITERATIONS);
         return Some(Job { runs_later_iterations: false, ..job.clone() });
     }
-    (job.cuts_loops && has_cut_loops(emulation)).then(|| Job { cuts_loops: false, ..job.clone() })
+    if job.cuts_loops && has_cut_loops(emulation) {
+        (job.progress.say)(RUN_WITH_ALL_ITERATIONS);
+        return Some(Job { cuts_loops: false, ..job.clone() });
+    }
+    None
 }
 
 /// Runs a program that ran out of memory again, on a GPU that has enough for it.
@@ -313,9 +320,8 @@ fn with_ample_memory(job: &Job, emulated: &EmulatedGpu) -> anyhow::Result<(Notes
     let done = crate::run_to_end(&ample, &scratch)?;
     let peaks = measure(&done, &job.progress)?;
     if has_failed(&peaks.info) {
-        if let Some(longer) = longer(job, &peaks.info.emulation) {
-            (job.progress.say)(RUN_AGAIN);
-            return with_ample_memory(&longer, emulated);
+        if let Some(other) = with_other_iterations(job, &peaks.info.emulation) {
+            return with_ample_memory(&other, emulated);
         }
         return Err(failed(&peaks.info, &done).into());
     }
@@ -515,11 +521,11 @@ pub fn nothing_recorded(done: &CompletedRun) -> Failure {
                 let what = "the program failed before PyTorch allocated GPU memory";
                 return Failure::new(what, cause, Some(&hint));
             }
-            Failure::new(
-                "the program failed before it used CUDA",
-                cause,
-                Some("its own message is above; is torch installed in this environment (`--python`)?"),
-            )
+            let hint = match done.notes.has_torch {
+                true => "its own message is above",
+                false => "its own message is above; is torch installed in this environment (`--python`)?",
+            };
+            Failure::new("the program failed before it used CUDA", cause, Some(hint))
         }
         None => Failure::new(
             "the program was killed",

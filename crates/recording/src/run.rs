@@ -215,7 +215,7 @@ pub struct EmulationInfo {
     pub has_shortened: bool,
     /// Whether a loop without a data loader was left early.
     pub has_left_loop: bool,
-    /// Later iterations of loops that were cut short, which ran because conditions of the program name them.
+    /// Later iterations that ran although their loop was cut short, because a condition changes there.
     pub later_iterations: Vec<LaterIteration>,
     /// Whether the steps of a loop that was left differed.
     pub has_left_unsettled: bool,
@@ -253,7 +253,7 @@ pub struct LoopInfo {
     pub skipped_growth: u64,
 }
 
-/// An iteration of a loop that ran right after much earlier ones.
+/// An iteration of a loop that was run out of order.
 #[derive(Deserialize, Clone, PartialEq, Eq, Debug)]
 pub struct LaterIteration {
     /// File of the loop.

@@ -1,7 +1,7 @@
-"""The iterations of a loop in which its conditions come out another way: `if step % 100 == 0`, `if epoch == 50`.
+"""The iterations of a loop in which its conditions change: `if step % 100 == 0`, `if epoch == 50`.
 
-Nothing of the program is called for that: a condition counts if its numbers are literals, or variables and attributes that hold
-numbers, and if the last iteration of the loop is known. Other conditions are left out.
+A condition is read if its numbers are literals, or variables and attributes that hold numbers, and if the last iteration of the
+loop is known.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
-MAX_NUMBERS = 8
-"""Most iterations of one loop."""
-WARM_UP = 3
+MAX_CHANGES = 8
+"""Most iterations of one loop; the last of them are taken, which are the rarest."""
+WARM_UP_ITERATIONS = 3
 """First iterations, in which memory has not settled: a condition that held only there is tried again."""
-MIN_SEEN = 16
+MIN_RECENT_ITERATIONS = 16
 """Last iterations that have run, unless the loop began later."""
+MAX_STEP = 10_000
+"""Largest distance of two values of a counter."""
 
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -35,6 +37,8 @@ _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 }
 _MIRRORED: dict[type[ast.cmpop], type[ast.cmpop]] = {ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE}
 _CONTAINERS = (list, tuple, dict, set, str, range)
+_NOT_ALL = frozenset({"islice", "permutation", "reversed", "sample", "sorted", "zip"})
+"""Functions that do not pass on all values of their first argument, in their order."""
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
@@ -78,16 +82,21 @@ class Scope:
                 return self.length(of)
             case ast.Call(func=ast.Name(id="int"), args=[of], keywords=[]):
                 number = self._number(of)
-                return None if number is None or not math.isfinite(number) else int(number)
+                return None if number is None or not _is_finite(number) else int(number)
         return None
 
     def integer(self, node: ast.expr) -> int | None:
         number = self._number(node)
-        return int(number) if number is not None and math.isfinite(number) and number == int(number) else None
+        return int(number) if number is not None and _is_finite(number) and number == int(number) else None
 
     def length(self, node: ast.expr) -> int | None:
         of = self.value(node)
-        return len(of) if type(of) in _CONTAINERS or isinstance(of, DataLoader) else None
+        if isinstance(of, DataLoader) and not isinstance(of.dataset, IterableDataset):
+            try:
+                return len(of)
+            except Exception:
+                return None
+        return len(of) if type(of) in _CONTAINERS else None
 
     def _number(self, node: ast.expr) -> int | float | None:
         value = self.value(node)
@@ -104,37 +113,64 @@ class Scope:
         return result
 
 
-def named(loop: ast.stmt, frame: FrameType, batches: int | None) -> list[tuple[Counter, int]]:
+def _is_finite(number: int | float) -> bool:
+    return isinstance(number, int) or math.isfinite(number)
+
+
+def upcoming_changes(loop: ast.stmt, frame: FrameType, batches: int | None, remaining: int | None) -> list[tuple[Counter, int]]:
     """Counters of the loop that `frame` is in, and values that they have yet to reach. `batches`: how often the loop iterates,
-    if that is known from elsewhere."""
+    and `remaining`: how often from now on, if that is known from elsewhere."""
     scope = Scope(frame)
     nodes = list(_inside(loop))
-    compared = {node.left for node in nodes if isinstance(node, ast.Compare)}
-    conditions = [node for node in nodes if node not in compared]
+    comparisons = [node for node in nodes if isinstance(node, ast.Compare)]
+    conditions = [*comparisons, *_tests(nodes)]
     found: list[tuple[Counter, int]] = []
-    for counter in _counters(loop, scope, batches):
+    for counter in (*_own_counters(loop, scope, batches), *_other_counters(loop, nodes, scope, remaining)):
         numbers = {number for node in conditions for number in _numbers(node, counter, scope)}
-        found += [(counter, number) for number in sorted(numbers)]
-    return found[:MAX_NUMBERS]
+        found += [(counter, number) for number in sorted(numbers)[-MAX_CHANGES:]]
+    return found[:MAX_CHANGES]
 
 
-def _counters(loop: ast.stmt, scope: Scope, batches: int | None) -> Iterator[Counter]:
-    if isinstance(loop, ast.For):
-        values = _values(loop, scope, batches)
-        target = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) and loop.target.elts else loop.target
-        now = scope.integer(target)
-        if values is not None and values.step > 0 and isinstance(target, ast.Name) and now is not None and now in values:
-            yield Counter(target.id, values, now)
-    elif isinstance(loop, ast.While):
-        for node in loop.body:
-            if not isinstance(node, ast.AugAssign) or not isinstance(node.op, ast.Add) or not isinstance(node.target, ast.Name):
-                continue
-            now, step = scope.integer(node.target), scope.integer(node.value)
-            if now is None or step is None or step < 1:
-                continue
-            end = _end(loop.test, node.target.id, scope)
-            if end is not None:
-                yield Counter(node.target.id, range(now % step, end, step), now, step)
+def _tests(nodes: list[ast.AST]) -> Iterator[ast.AST]:
+    """Expressions of which only matters whether they are true."""
+    for node in nodes:
+        match node:
+            case ast.If() | ast.While() | ast.IfExp() | ast.Assert():
+                yield node.test
+            case ast.BoolOp():
+                yield from node.values
+            case ast.UnaryOp(op=ast.Not()):
+                yield node.operand
+
+
+def _own_counters(loop: ast.stmt, scope: Scope, batches: int | None) -> Iterator[Counter]:
+    """The variable that a `for` loop itself sets."""
+    if not isinstance(loop, ast.For):
+        return
+    values = _values(loop, scope, batches)
+    target = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) and loop.target.elts else loop.target
+    now = scope.integer(target)
+    if values is None or now is None or not isinstance(target, ast.Name):
+        return
+    if now in values and 0 < values.step <= MAX_STEP:
+        yield Counter(target.id, values, now)
+
+
+def _other_counters(loop: ast.stmt, nodes: list[ast.AST], scope: Scope, remaining: int | None) -> Iterator[Counter]:
+    """Variables to which each iteration adds the same number."""
+    assigned = [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    for node in getattr(loop, "body", []):
+        if not isinstance(node, ast.AugAssign) or not isinstance(node.op, ast.Add) or not isinstance(node.target, ast.Name):
+            continue
+        name, now, step = node.target.id, scope.integer(node.target), scope.integer(node.value)
+        if now is None or step is None or not 1 <= step <= MAX_STEP or assigned.count(name) != 1:
+            continue
+        if isinstance(loop, ast.While):
+            end = _end(loop.test, name, scope)
+        else:
+            end = None if remaining is None else now + remaining * step + 1
+        if end is not None:
+            yield Counter(name, range(now % step, end, step), now, step)
 
 
 def _values(loop: ast.For, scope: Scope, batches: int | None) -> range | None:
@@ -142,6 +178,8 @@ def _values(loop: ast.For, scope: Scope, batches: int | None) -> range | None:
     around = loop.iter
     while isinstance(around, ast.Call):
         name = around.func.attr if isinstance(around.func, ast.Attribute) else getattr(around.func, "id", "")
+        if name in _NOT_ALL:
+            return None
         if name in ("range", "trange"):
             bounds = [scope.integer(of) for of in around.args]
             known = [of for of in bounds if of is not None]
@@ -149,7 +187,9 @@ def _values(loop: ast.For, scope: Scope, batches: int | None) -> range | None:
         if name == "enumerate" and around.args and isinstance(loop.target, ast.Tuple):
             starts = [*around.args[1:], *(of.value for of in around.keywords if of.arg == "start")]
             start = scope.integer(starts[0]) if starts else 0
-            count = batches if batches is not None else scope.length(around.args[0])
+            inner = around.args[0]
+            is_known = batches is not None and (not isinstance(inner, ast.Call) or getattr(inner.func, "id", "") not in _NOT_ALL)
+            count = batches if is_known else scope.length(inner)
             return None if start is None or count is None else range(start, start + count)
         if not around.args:
             return None
@@ -181,23 +221,24 @@ def _inside(loop: ast.stmt) -> Iterator[ast.AST]:
 
 
 def _numbers(node: ast.AST, counter: Counter, scope: Scope) -> Iterator[int]:
-    """The next values of a counter for which a condition comes out another way than for the ones before."""
+    """The next values of a counter for which a condition changes."""
     match node:
         case ast.BinOp(op=ast.Mod()):
             yield from _multiple(node, 0, counter, scope)
         case ast.Compare(left=left, ops=[op], comparators=[right]):
-            if isinstance(left, ast.BinOp) and isinstance(left.op, ast.Mod):
-                remainder = scope.integer(right)
-                if remainder is not None:
-                    yield from _multiple(left, remainder, counter, scope)
-                return
-            sides = [(left, type(op), right), (right, _MIRRORED.get(type(op), type(op)), left)]
-            for variable, kind, other in sides:
-                offset, bound = _offset(variable, counter, scope), scope.integer(other)
-                if offset is not None and bound is not None:
-                    at = bound - offset + (kind in (ast.Gt, ast.LtE))
-                    # The first value that a counter with a step has from there on.
-                    yield from _next(counter, at, 1 if kind in (ast.Gt, ast.GtE, ast.Lt, ast.LtE) else 0)
+            for variable, kind, other in ((left, type(op), right), (right, _MIRRORED.get(type(op), type(op)), left)):
+                bound = scope.integer(other)
+                if bound is None:
+                    continue
+                # The first value beyond the bound.
+                bound += kind in (ast.Gt, ast.LtE)
+                if isinstance(variable, ast.BinOp) and isinstance(variable.op, ast.Mod):
+                    yield from _multiple(variable, bound, counter, scope)
+                    return
+                offset = _offset(variable, counter, scope)
+                if offset is not None:
+                    is_exact = kind in (ast.Eq, ast.NotEq)
+                    yield from _next(counter, bound - offset, 0 if is_exact else 1)
                     return
 
 
@@ -206,8 +247,9 @@ def _multiple(node: ast.BinOp, remainder: int, counter: Counter, scope: Scope) -
     if offset is None or divisor is None or divisor < 2 or not 0 <= remainder < divisor:
         return
     step = counter.values.step
-    seen = range(max(counter.values.start + WARM_UP * step, counter.now - (MIN_SEEN - 1) * step), counter.now + 1, step)
-    if any((of + offset) % divisor == remainder for of in seen):
+    warm = counter.values.start + WARM_UP_ITERATIONS * step
+    recent = range(max(warm, counter.now - (MIN_RECENT_ITERATIONS - 1) * step), counter.now + 1, step)
+    if any((of + offset) % divisor == remainder for of in recent):
         return
     first = counter.now + 1
     first += (remainder - offset - first) % divisor
@@ -217,7 +259,7 @@ def _multiple(node: ast.BinOp, remainder: int, counter: Counter, scope: Scope) -
 def _next(counter: Counter, first: int, by: int) -> Iterator[int]:
     """The first of `first`, `first + by`, ... that the counter is going to have."""
     for number in range(first, first + by * counter.values.step, by) if by else (first,):
-        if number > counter.now and number in counter.values:
+        if number > counter.now and number in counter.values and number >= 0:
             yield number
             return
 

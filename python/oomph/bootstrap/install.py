@@ -25,6 +25,7 @@ from ..recording.start import history
 from ..techniques import registry as techniques
 from .later_iterations import LaterIterations
 from .leaving import Leaving, Outcome
+from .line_trace import LineTrace
 from .loops import Loops
 from .settings import Settings
 from .statements import Statements
@@ -32,6 +33,7 @@ from .stop_rule import StopRule
 
 
 def install(settings: Settings, library: ctypes.CDLL | None, trace: DriverTrace | None) -> None:
+    settings.note("torch", "")
     if library is not None:
         values.install(library, settings.unknown, settings.report_problem)
         if not settings.keep_files:
@@ -99,8 +101,10 @@ class RecordedProcess:
         self.recorder.on_leak.append(OnLeak(raises=settings.raise_on_leak))
         self.loops: Loops | None = None
         statements = Statements()
-        self.leaving = Leaving(statements, settings.report_problem)
-        self.later_iterations = LaterIterations(statements, settings.report_problem)
+        line_trace = LineTrace(settings.report_problem)
+        self.later_iterations = LaterIterations(statements, line_trace, settings.report_problem, self._has_time)
+        later = self.later_iterations if settings.runs_later_iterations else None
+        self.leaving = Leaving(statements, line_trace, later)
         self.agreement = None if settings.job is None else StepAgreement(JobPlan(**settings.job))
         self.is_settled = True
         """Whether the steps of loops that were left repeated each other."""
@@ -108,7 +112,6 @@ class RecordedProcess:
         """Whether the program would have done nothing else after the loop in which it was stopped."""
         if settings.time_limit is not None and is_prediction:
             counters, report = (lambda: _sums(chosen.counters())), settings.report_problem
-            later = self.later_iterations if settings.runs_later_iterations else None
             self.loops = Loops(counters, self._end, report, settings.time_limit, cuts=settings.cuts_loops, later=later)
             try:
                 self.loops.install()
@@ -127,15 +130,18 @@ class RecordedProcess:
             return
         self._end(reason)
 
+    def _has_time(self) -> bool:
+        return self.loops is not None and self.loops.has_time()
+
     def _goes_on(self, reason: str) -> bool:
         """Whether the program should keep running after a loop that repeats."""
         # Where memory grows, the loop itself decides: how many steps it has left is not known.
         if self.loops is None or self.loops.is_over() or self.stop_rule.is_growing():
             return False
-        if reason == "periodic" and self.loops.runs_later_iterations(callers()):
-            self.stop_rule.reset(is_settled=True)
-            return True
         outcome = self.leaving.leave(callers()) if self.loops.cuts else Outcome.CANNOT
+        if outcome is Outcome.RUNS_LATER_ITERATIONS:
+            self.loops.forget_active()
+            self.stop_rule.reset(is_settled=reason == "periodic")
         if outcome is Outcome.LEAVES:
             self.loops.forget_active()
             self.stop_rule.reset()

@@ -115,7 +115,7 @@ class LoopRun:
         if self.loops.is_over():
             return True
         if self.is_settled:
-            return not self.loops.runs_later_iterations_in(self)
+            return not self.loops.runs_later_iterations(self)
         length = self.period()
         if length is None:
             return self.count >= MAX_ITERATIONS and not self._always_grows()
@@ -123,7 +123,7 @@ class LoopRun:
             return False
         if self.count < self._needed(self.loop):
             return False
-        self.is_settled = self.loops.runs_later_iterations_in(self)
+        self.is_settled = self.loops.runs_later_iterations(self)
         return not self.is_settled
 
     def ended(self) -> None:
@@ -244,6 +244,10 @@ class Loops:
     def is_over(self) -> bool:
         return time.monotonic() > self._ends_at
 
+    def has_time(self) -> bool:
+        """Whether half of the time is left."""
+        return time.monotonic() < self._ends_at - self.seconds / 2
+
     def step_ended(self) -> bool:
         """Whether the step belongs to a loop over a data loader, which ends by itself. A loop that restarts many times may
         itself be inside an endless loop."""
@@ -255,15 +259,11 @@ class Loops:
         is_in_loop = self._steps_since_batch <= MAX_PERIOD
         return is_in_loop and all(run.loop is None or run.loop.runs <= MAX_RUNS for _, run in self._active)
 
-    def runs_later_iterations(self, frames: Iterator[FrameType]) -> bool:
-        """Whether a loop without a data loader, or one around those with one, goes on with later iterations."""
-        lines = {(of.file, of.line) for of in self._loops.values() if of.library is None}
-        return self.cuts and self._later is not None and self._later.run(frames, lambda *at: at in lines)
-
-    def runs_later_iterations_in(self, run: LoopRun) -> bool:
-        """The same for a loop over a data loader. Those of trainers have their own number of batches."""
+    def runs_later_iterations(self, run: LoopRun) -> bool:
+        """Whether a loop runs later iterations before it is cut short. Those of trainers have their own number of batches."""
         is_first = run.loop is not None and run.loop.runs == 1 and run.loop.library is None
-        return is_first and self._later is not None and self._later.run_in_loader_loop(callers(), run.batches)
+        remaining = None if run.batches is None else run.batches - run.count
+        return is_first and self._later is not None and self._later.run_in_loader_loop(callers(), run.batches, remaining)
 
     def before_batch(self, iterator: Any, run: LoopRun) -> None:
         self._steps_since_batch = 0

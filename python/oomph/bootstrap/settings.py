@@ -29,7 +29,7 @@ class Settings:
     cuts_loops: bool = False
     """Whether it cuts loops short for that."""
     runs_later_iterations: bool = False
-    """Whether it runs later iterations of these loops that conditions name (later_iterations.py)."""
+    """Whether it runs the later iterations of these loops in which a condition changes (later_iterations.py)."""
     detail: str = "auto"
     """Which steps to record with stacks: `auto`, not those that repeat the ones before; `full`, all."""
     techniques: list[str] = field(default_factory=list)
@@ -49,8 +49,8 @@ class Settings:
     lifeline: str | None = None
     """FIFO that `oomph` holds open for as long as the processes of an emulated run may live (lifeline.py)."""
     notes: str | None = None
-    """File for lines `KIND<tab>TEXT` that `oomph` acts on or shows: `prepared`, `device`, `failure`, and about a job `job`,
-    `group`, `mesh`, `communicator`, `layout`."""
+    """File for lines `KIND<tab>TEXT` that `oomph` acts on or shows: `prepared`, `torch`, `device`, `failure`, and about a job
+    `job`, `group`, `mesh`, `communicator`, `layout`."""
     problems: str | None = None
     """File for one line about each failure of the recorder, which `oomph` shows as the cause where something is missing."""
 
