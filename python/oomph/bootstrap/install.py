@@ -131,7 +131,8 @@ class RecordedProcess:
         self._end(reason)
 
     def _has_time(self) -> bool:
-        return self.loops is not None and self.loops.has_time()
+        # The ranks of a job decide alike, whatever time each has left.
+        return self.agreement is not None or (self.loops is not None and self.loops.has_time())
 
     def _goes_on(self, reason: str) -> bool:
         """Whether the program should keep running after a loop that repeats."""
