@@ -1,10 +1,13 @@
 """What recording costs on a real GPU: step time and the time of a dump, next to PyTorch's own recorder.
 
-    python bench/recording.py [--milliseconds MS] [--rounds N] [--only NAME]
+    python bench/recording.py [--milliseconds MS] [--rounds N] [--only NAME] [--growing]
 
 Each way to record has processes of its own, which take turns at a few steps each: a machine that changes its pace changes it for
 all of them, and nothing is changed in a process that is measured. Within one process the ways could not be compared: Python
 needs some hundred steps to get fast again after a function of `torch.nn.Module` has been replaced.
+
+A process is measured once its history is full, as that of a long job. Until then PyTorch asks the system for the history's memory, so
+an event takes three times as long (`--growing`); with a million events that is over after some hundred steps.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import argparse
 import gc
 import itertools
 import json
+import math
 import os
 import random
 import resource
@@ -30,6 +34,11 @@ from torch import nn
 
 from oomph import record
 
+EVENTS_PER_ALLOCATION = 3
+"""Events of an allocation and its release."""
+HISTORY = 1_000_000
+"""Events that the history keeps."""
+
 Step = Callable[[], None]
 
 WAYS = {
@@ -43,6 +52,8 @@ STEADY = 200
 """Steps of a process before it is measured: by then the loop is steady, and Python has specialized its code."""
 SKIPPED = 4
 """Steps of a turn that are not counted: another process has had the caches before."""
+DEVIATIONS = 2.1
+"""Standard errors on each side of an interval of 95%, for some twenty processes."""
 
 
 class Block(nn.Module):
@@ -93,7 +104,7 @@ def begin(way: str) -> None:
     """Starts PyTorch's history in its own ways; in ours, `oomph run` has started it."""
     if way in ("events", "pytorch"):
         context = "all" if way == "pytorch" else None
-        torch.cuda.memory._record_memory_history(enabled="all", context=context, stacks="python", max_entries=1_000_000)
+        torch.cuda.memory._record_memory_history(enabled="all", context=context, stacks="python", max_entries=HISTORY)
 
 
 def timed(step: Step, count: int) -> tuple[list[float], float]:
@@ -117,13 +128,16 @@ def allocations(step: Step) -> int:
     return counts[1] - counts[0]
 
 
-def take_turns(name: str, layers: int, way: str, answers: int) -> None:
+def take_turns(name: str, layers: int, way: str, answers: int, *, is_growing: bool) -> None:
     """The process that is measured: takes as many steps as each line on its standard input says."""
     begin(way)
     with os.fdopen(answers, "w") as out:
         step = PROGRAMS[name][0](layers)
         timed(step, STEADY)
-        print(json.dumps(allocations(step)), file=out, flush=True)
+        made = allocations(step)
+        if not is_growing:
+            timed(step, max(0, HISTORY // (EVENTS_PER_ALLOCATION * made) + 1 - STEADY))
+        print(json.dumps(made), file=out, flush=True)
         for line in sys.stdin:
             timed(step, SKIPPED)
             times, processor = timed(step, int(line))
@@ -133,12 +147,13 @@ def take_turns(name: str, layers: int, way: str, answers: int) -> None:
 class Process:
     """A process that runs a program in one of the ways."""
 
-    def __init__(self, way: str, name: str, layers: int, folder: str) -> None:
+    def __init__(self, way: str, name: str, layers: int, folder: str, *, is_growing: bool) -> None:
         self.way = way
         self.medians: list[float] = []
         self.processor: list[float] = []
         reading, writing = os.pipe()
         command = [__file__, "--turns", way, str(writing), "--only", name, "--layers", str(layers)]
+        command += ["--growing"] if is_growing else []
         if way in ("auto", "full"):
             options = ["--python", sys.executable, "-o", tempfile.mkdtemp(dir=folder), "--detail", way]
             command = [shutil.which("oomph") or "oomph", "run", *options, *command]
@@ -178,7 +193,7 @@ def fitting(name: str, milliseconds: float, folder: str) -> int:
         return sizes[0]
     found = {}
     for layers in sizes:
-        process = Process("bare", name, layers, folder)
+        process = Process("bare", name, layers, folder, is_growing=True)
         process.ready()
         process.turn(40)
         process.end()
@@ -189,11 +204,14 @@ def fitting(name: str, milliseconds: float, folder: str) -> int:
 
 
 def overhead(name: str, layers: int, ways: list[str], arguments: argparse.Namespace, folder: str) -> None:
-    """A row per way. In a round, each process takes its turn, in random order; each recorded process is compared with the bare one
-    of the same number, and the bare ones with the first of them: how far these differ is chance, such as where a process lies in
-    memory."""
-    groups = [{way: Process(way, name, layers, folder) for way in ways} for _ in range(arguments.processes)]
-    everyone = [process for group in groups for process in group.values()]
+    """A row per way. In a round, each process takes its turn, in random order, and is compared with the mean of the bare ones in that
+    round. Processes differ by several percent for no reason that can be seen, such as where they lie in memory, so each process is
+    one sample, whatever the number of its rounds."""
+    processes = {
+        way: [Process(way, name, layers, folder, is_growing=arguments.growing) for _ in range(arguments.processes)]
+        for way in ways
+    }
+    everyone = [process for some in processes.values() for process in some]
     made = {process.ready() for process in everyone}
     for _ in range(arguments.rounds):
         for process in random.sample(everyone, len(everyone)):
@@ -204,15 +222,31 @@ def overhead(name: str, layers: int, ways: list[str], arguments: argparse.Namesp
     for way in ways:
         figures = []
         for values in ("medians", "processor"):
-            mine, bare = ([getattr(group[each], values) for group in groups] for each in (way, "bare"))
-            figures.append(f"{statistics.median(itertools.chain(*mine)):.2f}")
-            figures.append(", ".join(more(a, bare[0] if way == "bare" else b) for a, b in zip(mine, bare, strict=True)))
+            rounds = [statistics.mean(row) for row in zip(*(getattr(process, values) for process in processes["bare"]))]
+            shares = {
+                each: [
+                    statistics.median(took / bare for took, bare in zip(getattr(process, values), rounds, strict=True)) - 1
+                    for process in processes[each]
+                ]
+                for each in ("bare", way)
+            }
+            mine = itertools.chain(*(getattr(process, values) for process in processes[way]))
+            figures.append(f"{statistics.median(mine):.2f}")
+            figures.append(difference(shares[way], shares["bare"]) if way != "bare" else spread(shares["bare"]))
         print(f"| {of if way == 'bare' else ''} | {WAYS[way]} | {' | '.join(figures)} |", flush=True)
 
 
-def more(values: list[float], bare: list[float]) -> str:
-    """How much more than bare a process takes, in the median of the rounds."""
-    return f"{statistics.median(of / without for of, without in zip(values, bare, strict=True)) - 1:+.1%}"
+def difference(shares: list[float], bare: list[float]) -> str:
+    """How much more than bare the processes take on average, with an interval that holds it in 95% of cases."""
+    mean = statistics.mean(shares) - statistics.mean(bare)
+    if len(shares) < 2:
+        return f"{mean:+.1%}"
+    error = math.sqrt(statistics.variance(shares) / len(shares) + statistics.variance(bare) / len(bare))
+    return f"{mean:+.1%} [{mean - DEVIATIONS * error:+.1%}, {mean + DEVIATIONS * error:+.1%}]"
+
+
+def spread(shares: list[float]) -> str:
+    return f"{min(shares):+.1%} to {max(shares):+.1%}"
 
 
 def dumps(folder: str, steps: int) -> None:
@@ -248,7 +282,8 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--steps", type=int, default=20, help="of each process in a round")
-    parser.add_argument("--processes", type=int, default=3, help="of each way")
+    parser.add_argument("--processes", type=int, default=10, help="of each way")
+    parser.add_argument("--growing", action="store_true", help="measure while the history grows")
     parser.add_argument("--milliseconds", type=float, default=18, help="about how long a CPU-bound step should take")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--only", default="", help="programs whose names contain this")
@@ -259,10 +294,11 @@ def main() -> None:
     torch.manual_seed(0)
     if arguments.turns:
         way, answers = arguments.turns
-        return take_turns(arguments.only, arguments.layers, way, int(answers))
+        return take_turns(arguments.only, arguments.layers, way, int(answers), is_growing=arguments.growing)
     print(f"# {torch.cuda.get_device_name()}, torch {torch.__version__}, Python {sys.version.split()[0]}\n")
     print(f"{arguments.rounds} rounds of {arguments.steps} steps, {arguments.processes} processes of each way.\n")
-    against = "each process against bare"
+    print(f"The history {'grows' if arguments.growing else 'is full'}. Processes of each way are compared with the bare ones.\n")
+    against = "against bare [95% interval]"
     print(f"| program | way | ms per step | {against} | ms of processor time | {against} |\n|{'---|' * 6}")
     ways = ["bare", *(way for way in arguments.ways if way != "bare")]
     with tempfile.TemporaryDirectory() as folder:

@@ -365,6 +365,59 @@ print(os.getpid(), flush=True)
 """A program that goes on for a while when Python has been shut down, as some do that wait for the GPU."""
 
 
+COMPILE = (
+    BEGIN
+    + """
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()).cuda()
+    batch = torch.ones(2, 4, device="cuda")
+    net(batch)
+    torch._dynamo.config.suppress_errors = False
+
+    def take_long():
+        say("compiling", 1)
+        end = time.time() + 4
+        while time.time() < end:
+            sum(range(1000))
+
+    def backend(module, inputs):
+        take_long()
+        return module.forward
+
+    class Traced(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = net
+
+        def forward(self, x):
+            take_long()
+            return self.net(x)
+
+    before = state()
+    say("ready", 1)
+    wait_for("compile")
+    {"dynamo": lambda: torch.compile(net, backend=backend), "fx": lambda: torch.fx.symbolic_trace(Traced())}[sys.argv[1]]()(batch)
+    say("compiled", 1)
+    wait_for("stop")
+    say("before", before["call"])
+    say("after", torch.nn.Module.__call__.__code__.co_filename)
+"""
+)
+
+
+@pytest.mark.parametrize("compiler", ["dynamo", "fx"])
+def test_a_compiler_finds_pytorch_as_it_was_when_it_began(start, compiler):
+    program = start(COMPILE, compiler, gpu=True)
+    program.until("ready")
+    attaching = program.start_recording("--for", "1s")
+    (program.folder / "compile").touch()
+    program.until("compiling")
+    out, said = attaching.communicate(timeout=60)  # it ends after a second, and the compiler after four
+    assert attaching.returncode == 0, out + said
+    assert program.until("compiled")
+    found = program.stop()
+    assert found["after"] == found["before"]
+
+
 def test_a_program_that_ends_goes_on_to_end(tmp_path):
     program = subprocess.Popen([OTHER_PYTHON or sys.executable, "-c", SHUT_DOWN], stdout=subprocess.PIPE, text=True)
     pid = program.stdout.readline().strip()

@@ -42,8 +42,8 @@ MAX_VALUES = 2**29
 ENGINES = {"forward": {3, 6}, "input": {50, 7}, "filter": {17, 18}}
 FEATURES = ["images", "inputs", "outputs", "side", "filter", "padding", "positions", "pixels", "planes", "products"]
 
-CollectPart = Callable[[pathlib.Path, int, float], None]
-"""Writes what it finds into a file, with a seed, for some seconds."""
+CollectPart = Callable[..., None]
+"""Writes what it finds into a file, with a seed, for some seconds; what else it takes are the options of a script."""
 
 
 class Shape(NamedTuple):
@@ -88,12 +88,12 @@ def collect_part(path: pathlib.Path, seed: int, seconds: float) -> None:
             file.write(json.dumps([images, inputs, outputs, side, size, padding, *engines]) + "\n")
 
 
-def collect(folder: pathlib.Path, seconds: float, collect_part: CollectPart) -> None:
+def collect(folder: pathlib.Path, seconds: float, collect_part: CollectPart, options: dict[str, Any]) -> None:
     """Collects a part in each of as many processes as there are cores."""
     folder.mkdir(parents=True, exist_ok=True)
     spawn = multiprocessing.get_context("spawn")
     parts = [(folder / f"part{part}.jsonl", part, seconds) for part in range(os.cpu_count() or 1)]
-    processes = [spawn.Process(target=collect_part, args=part) for part in parts]
+    processes = [spawn.Process(target=collect_part, args=part, kwargs=options) for part in parts]
     for process in processes:
         process.start()
     for process in processes:
@@ -143,7 +143,12 @@ def written(tree: Any, classes: Any, names: list[str], node: int = 0) -> list[st
     return [f"{names[tree.feature[node]]} {int(tree.threshold[node])}", *answers[0], *answers[1]]
 
 
-def main(description: str | None, collect_part: CollectPart, fit: Callable[[pathlib.Path, pathlib.Path], None]) -> None:
+def main(
+    description: str | None,
+    collect_part: CollectPart,
+    fit: Callable[..., None],
+    add_options: Callable[[argparse.ArgumentParser], None] = lambda parser: None,
+) -> None:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True, dest="command")
     collecting = commands.add_parser("collect")
@@ -152,11 +157,13 @@ def main(description: str | None, collect_part: CollectPart, fit: Callable[[path
     fitting = commands.add_parser("fit")
     fitting.add_argument("folder", type=pathlib.Path)
     fitting.add_argument("output", type=pathlib.Path)
-    arguments = parser.parse_args()
-    if arguments.command == "collect":
-        collect(arguments.folder, arguments.seconds, collect_part)
+    for command in (collecting, fitting):
+        add_options(command)
+    options = vars(parser.parse_args())
+    if options.pop("command") == "collect":
+        collect(options.pop("folder"), options.pop("seconds"), collect_part, options)
     else:
-        fit(arguments.folder, arguments.output)
+        fit(options.pop("folder"), options.pop("output"), **options)
 
 
 if __name__ == "__main__":

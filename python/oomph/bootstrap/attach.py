@@ -49,6 +49,15 @@ _OPERATORS = (
     "torch.utils._python_dispatch",
 )
 """Modules of functions that call operators, or are called by them."""
+_COMPILERS = (
+    "torch._dynamo.convert_frame",
+    "torch.export",
+    "torch.fx._symbolic_trace",
+    "torch.jit._trace",
+    "torch.onnx",
+)
+"""Modules of functions that trace a program. What they have seen of PyTorch has to stay as it is until they are done: Dynamo, for
+example, writes guards for the function that calls modules, and fails if it is another one by then."""
 _MAX_SECONDS_TO_LEAVE = 5.0
 """How long to wait for the main thread before PyTorch's functions are put back from this one."""
 
@@ -212,7 +221,7 @@ class _Visit:
             self._in_main_thread(of.leave, _MAX_SECONDS_TO_LEAVE, needs_oomph=False)
         except Stopped:
             # The mode of a history of CPU memory stays where it is then, and does nothing.
-            while _is_in_optimizer() or _begins_cuda():
+            while _is_in_use():
                 time.sleep(_RETRY_SECONDS)
             of.leave()
 
@@ -230,7 +239,7 @@ class _Visit:
         while not call.is_done.wait(_RETRY_SECONDS if call.is_refused else _POLL_SECONDS):
             if call.is_refused:
                 call.ask()
-            if may_be_idle and wait.goes_on() and not _is_in_optimizer() and call.take_back():
+            if may_be_idle and wait.goes_on() and not _is_in_use() and call.take_back():
                 return function()
             try:
                 if needs_oomph:
@@ -363,11 +372,16 @@ def _content(path: str) -> str:
 
 def _is_safe_point(modes: int) -> bool:
     """Whether the main thread is not in the middle of what must not be disturbed: the beginning of CUDA, the capture of a CUDA
-    graph, a mode of PyTorch (a compiler that traces the program, for example), a step of an optimizer, or an operator."""
+    graph, a mode of PyTorch, or an operator; and nothing that must not be disturbed goes on in any thread."""
     is_capturing = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
-    if is_capturing or _begins_cuda() or torch._C._len_torch_dispatch_stack() != modes or _is_in_optimizer():
+    if is_capturing or torch._C._len_torch_dispatch_stack() != modes or _is_in_use():
         return False
     return _is_outside_operators()
+
+
+def _is_in_use() -> bool:
+    """Whether some thread uses what is changed when a recording begins or ends."""
+    return _begins_cuda() or is_anywhere(lambda frame: _is_step_of_optimizer(frame) or _is_compiler(frame))
 
 
 def _is_outside_operators() -> bool:
@@ -381,10 +395,10 @@ def _begins_cuda() -> bool:
     return torch.cuda._initialization_lock.locked()
 
 
-def _is_in_optimizer() -> bool:
-    """Whether a thread is in the `step()` of an optimizer: it goes through the hooks there, and fails if some come or go."""
-    return is_anywhere(_is_step_of_optimizer)
-
-
 def _is_step_of_optimizer(frame: FrameType) -> bool:
+    """The `step()` of an optimizer goes through its hooks, and fails if some come or go."""
     return frame.f_code.co_name == "wrapper" and frame.f_code.co_filename == optimizer.__file__
+
+
+def _is_compiler(frame: FrameType) -> bool:
+    return _module(frame).startswith(_COMPILERS)
