@@ -395,17 +395,21 @@ COMPILE = (
     before = state()
     say("ready", 1)
     wait_for("compile")
-    {"dynamo": lambda: torch.compile(net, backend=backend), "fx": lambda: torch.fx.symbolic_trace(Traced())}[sys.argv[1]]()(batch)
+    compilers = {"dynamo": lambda: torch.compile(net, backend=backend), "fx": lambda: torch.fx.symbolic_trace(Traced())}
+    compiled = compilers[sys.argv[1]]()
+    compiled(batch)
     say("compiled", 1)
     wait_for("stop")
+    compiled(batch)
+    say("graphs", torch._dynamo.utils.counters["stats"]["unique_graphs"])
     say("before", before["call"])
     say("after", torch.nn.Module.__call__.__code__.co_filename)
 """
 )
 
 
-@pytest.mark.parametrize("compiler", ["dynamo", "fx"])
-def test_a_compiler_finds_pytorch_as_it_was_when_it_began(start, compiler):
+@pytest.mark.parametrize(("compiler", "graphs"), [("dynamo", 1), ("fx", 0)])
+def test_a_compiler_finds_pytorch_as_it_was_when_it_began(start, compiler, graphs):
     program = start(COMPILE, compiler, gpu=True)
     program.until("ready")
     attaching = program.start_recording("--for", "1s")
@@ -416,6 +420,7 @@ def test_a_compiler_finds_pytorch_as_it_was_when_it_began(start, compiler):
     assert program.until("compiled")
     found = program.stop()
     assert found["after"] == found["before"]
+    assert found["graphs"] == graphs  # nothing is compiled again because the recording has ended
 
 
 def test_a_program_that_ends_goes_on_to_end(tmp_path):

@@ -103,14 +103,13 @@ def beyond_result(call: Callable[[], Any]) -> int:
     """Bytes that a call requests at most, besides its result."""
     import torch
 
-    requested = lambda of: torch.cuda.memory_stats()[f"requested_bytes.all.{of}"]
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     result = call()
     torch.cuda.synchronize()
-    peak, left = requested("peak"), requested("current")
+    counters = torch.cuda.memory_stats()
     del result
-    return int(peak - left)
+    return int(counters["requested_bytes.all.peak"] - counters["requested_bytes.all.current"])
 
 
 def collect(source: pathlib.Path, folder: pathlib.Path, options: argparse.Namespace) -> None:

@@ -56,11 +56,13 @@ class Shape(NamedTuple):
     filter: int
     padding: int
     stride: int = 1
+    groups: int = 1
 
     def convolution(self) -> Convolution:
-        images, inputs, outputs, sides, filter, padding, stride = self
+        images, inputs, outputs, sides, filter, padding, stride, groups = self
         results = [(side + 2 * padding - filter) // stride + 1 for side in sides]
-        sizes = (images, inputs, *sides), (outputs, inputs, *[filter] * len(sides)), (images, outputs, *results)
+        of_filters = outputs, inputs // groups, *[filter] * len(sides)
+        sizes = (images, inputs, *sides), of_filters, (images, outputs, *results)
         padding_in_each, stride_in_each = ((value,) * len(sides) for value in (padding, stride))
         return Convolution(*sizes, padding_in_each, stride_in_each, (1,) * len(sides))
 

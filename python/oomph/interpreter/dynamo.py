@@ -6,6 +6,7 @@ as well: time lost, and failures that are not the program's.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -42,3 +43,17 @@ def never_compile(package: str, report: Report | None) -> None:
         rules.add(package)
 
     around_import("torch._dynamo.trace_rules", after=after, report=report)
+
+
+_WITH_CALL = ("torch._dynamo.utils", "torch._dynamo.variables.nn_module")
+"""Modules of Dynamo that know `Module.__call__` as it was when they were imported, as `_CALL`."""
+_CALL = "unpatched_nn_module_call"
+
+
+def know_as_call(function: Callable[..., Any], instead_of: Callable[..., Any]) -> None:
+    """Has Dynamo take a function for PyTorch's own `Module.__call__`, which it does not trace. It would trace any other one, and
+    compile everything again once that is gone."""
+    for name in _WITH_CALL:
+        module = sys.modules.get(name)
+        if getattr(module, _CALL, None) is instead_of:
+            setattr(module, _CALL, function)

@@ -21,7 +21,7 @@ import torch
 from torch.nn import Module
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from ..interpreter.dynamo import never_traced
+from ..interpreter.dynamo import know_as_call, never_traced
 from ..interpreter.errors import keep
 from ..interpreter.patching import look_like, makes_calls
 from .names import Names
@@ -185,11 +185,13 @@ class ModuleTracker:
         places = [name for name in ("__call__", "_wrapped_call_impl") if vars(Module).get(name) is call]
         for name in places:
             setattr(Module, name, ours)
+        know_as_call(ours, instead_of=call)
 
         def undo() -> None:
             for name in places:
                 if vars(Module).get(name) is ours:
                     setattr(Module, name, call)
+            know_as_call(call, instead_of=ours)
 
         self._undo.append(undo)
 

@@ -3,6 +3,7 @@
 use super::emulated_engine::EmulatedEngine;
 use super::graph::{AttributeValue, Graphs, Pass};
 use super::images::Images;
+use super::listed::Listing;
 use super::{
     Descriptor, SUCCESS, StatusCode, autotuning, cluster, deviceless, first_choice, fourier, listed,
     matrix_product, real, winograd,
@@ -116,8 +117,12 @@ impl Descriptors {
             notes::modeled("cuDNN's choice among its engines for convolutions");
         }
         let chosen = first_choice::engine(convolution.pass, &images);
-        last.retain(|engine| Some(engine.engine) == chosen || listed::is_listed(engine.engine, &images));
-        let place = last.iter().position(|engine| Some(engine.engine) == chosen);
+        let listing = |engine: &EmulatedEngine| match Some(engine.engine) == chosen {
+            true => Listing::First,
+            false => listed::listing(engine.engine, &images),
+        };
+        last.retain(|engine| listing(engine) != Listing::Missing);
+        let place = last.iter().position(|engine| listing(engine) == Listing::First);
         let first = place.map(|place| last.remove(place));
         (first.or(product), last)
     }
@@ -189,14 +194,14 @@ unsafe extern "C" fn cudnnBackendSetAttribute(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudnnBackendFinalize(descriptor: Descriptor) -> StatusCode {
-    let (kind, emulated_engine, pass) = {
+    let (kind, emulated_engine) = {
         let descriptors = descriptors();
-        let emulated_engine = descriptors.emulated_engine(descriptor);
-        (descriptors.kind(descriptor), emulated_engine, descriptors.pass(descriptor))
+        let (kind, emulated_engine) = (descriptors.kind(descriptor), descriptors.emulated_engine(descriptor));
+        if kind == Some(kind::EXECUTION_PLAN) {
+            autotuning::plan(descriptor, descriptors.graphs.planned(descriptor), emulated_engine);
+        }
+        (kind, emulated_engine)
     };
-    if kind == Some(kind::EXECUTION_PLAN) {
-        autotuning::plan(descriptor, pass, emulated_engine);
-    }
     if emulated_engine.is_some() {
         return SUCCESS;
     }

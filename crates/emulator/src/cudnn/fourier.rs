@@ -4,7 +4,7 @@
 //! them, but `cudnn.benchmark=True` tries them, and their workspaces of up to gigabytes then dominate the
 //! peak. Of 1,267 workspaces that an H200 (cuDNN 9.19) returned, the formulas reproduced 1,191 to the byte
 //! and 36 within 64 bytes, before the one for gradients with stride 2 was corrected; it reproduces 156
-//! others.
+//! others. Filters of up to 120 positions on a side and images in half precision follow them as well.
 //!
 //! The heuristics do not list them for every convolution to which they apply ([`super::listed`]).
 
@@ -38,7 +38,7 @@ const DESCRIPTION_BYTES: i64 = 16;
 pub(super) fn engine(pass: Pass, images: &Images) -> Option<EmulatedEngine> {
     let has_type = match pass {
         Pass::BackwardFilter => images.data_type == FLOAT,
-        _ => images.data_type == FLOAT || (images.data_type == HALF && images.is_grouped()),
+        _ => [FLOAT, HALF].contains(&images.data_type),
     };
     let applies = match pass {
         Pass::BackwardData => images.filter.iter().all(|side| *side > 1),
@@ -188,15 +188,29 @@ mod tests {
     }
 
     #[test]
-    fn half_precision_is_transformed_only_in_groups() {
-        let grouped = |data_type, groups| {
-            square(Pass::Forward, data_type, FIRST, (512, 56), (256, 256, groups), (3, 1, 0))
+    fn half_precision_is_transformed_as_fp32() {
+        let of = |pass, data_type, layout, images, channels, filter| {
+            workspace(&square(pass, data_type, layout, images, channels, filter))
         };
-        assert_eq!(workspace(&grouped(HALF, 256)), Some(188_260_864));
-        assert_eq!(workspace(&grouped(HALF, 1)), None);
-        assert_eq!(workspace(&grouped(BFLOAT16, 256)), None);
-        let strided = square(Pass::BackwardData, HALF, FIRST, (10, 4), (2048, 2048, 64), (3, 2, 1));
-        assert_eq!(workspace(&strided), Some(198_702_208));
+        use Pass::{BackwardData, BackwardFilter, Forward};
+        for (pass, data_type, layout, images, channels, filter, measured) in [
+            // images, side; channels, filters, groups; filter, stride, padding
+            (Forward, HALF, FIRST, (512, 56), (256, 256, 256), (3, 1, 0), Some(188_260_864)),
+            (BackwardData, HALF, FIRST, (10, 4), (2048, 2048, 64), (3, 2, 1), Some(198_702_208)),
+            (BackwardData, HALF, FIRST, (10, 64), (3, 96, 1), (7, 2, 0), Some(18_424_720)),
+            (Forward, HALF, FIRST, (16, 10), (96, 288, 1), (1, 1, 0), Some(67_350_528)),
+            (Forward, HALF, LAST, (20, 2), (112, 672, 1), (1, 1, 0), Some(178_995_728)),
+            // The gradient of a gradient: the output is the filter.
+            (Forward, HALF, FIRST, (3, 128), (16, 64, 1), (128, 1, 1), Some(633_536_512)),
+            (Forward, BFLOAT16, FIRST, (512, 56), (256, 256, 256), (3, 1, 0), None),
+            (BackwardFilter, HALF, FIRST, (32, 28), (64, 64, 1), (3, 1, 1), None),
+        ] {
+            assert_eq!(
+                of(pass, data_type, layout, images, channels, filter),
+                measured,
+                "{pass:?} {images:?}"
+            );
+        }
     }
 
     #[test]

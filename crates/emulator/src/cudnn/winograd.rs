@@ -25,10 +25,11 @@ pub(super) fn engine(pass: Pass, images: &Images) -> Option<EmulatedEngine> {
         [5, 5] => WinogradTile { outputs: 9, inputs: 13 },
         _ => return None,
     };
-    let is_half = [HALF, BFLOAT16].contains(&images.data_type) && images.is_grouped();
+    let is_half = [HALF, BFLOAT16].contains(&images.data_type);
+    let applies_to_images = is_half && images.is_grouped() && !images.is_channels_last;
     let (engine, applies, sides, has_batches) = match pass {
-        Pass::Forward => (6, is_half && !images.is_channels_last, images.output, true),
-        Pass::BackwardData => (7, is_half && !images.is_channels_last, images.input, true),
+        Pass::Forward => (6, applies_to_images, images.output, true),
+        Pass::BackwardData => (7, applies_to_images, images.input, true),
         Pass::BackwardFilter => {
             (17, is_half || images.data_type == FLOAT, images.output, images.filter == [5, 5])
         }
@@ -77,6 +78,8 @@ mod tests {
             (Pass::BackwardFilter, BFLOAT16, (1, 256), (256, 256, 256), (3, 1, 0), FIRST, 9_438_336),
             (Pass::BackwardFilter, BFLOAT16, (8, 128), (128, 128, 128), (5, 1, 2), FIRST, 38_943_104),
             (Pass::BackwardFilter, BFLOAT16, (512, 4), (128, 256, 32), (3, 1, 1), LAST, 8_692_352),
+            (Pass::BackwardFilter, HALF, (32, 4), (32, 128, 1), (3, 1, 1), FIRST, 1_327_104),
+            (Pass::BackwardFilter, BFLOAT16, (4, 13), (32, 64, 1), (3, 1, 1), LAST, 1_346_320),
             (Pass::Forward, HALF, (4, 8), (128, 256, 8), (3, 1, 0), FIRST, 4_128_768),
             (Pass::Forward, HALF, (1, 128), (256, 256, 32), (5, 1, 2), FIRST, 311_846_912),
             (Pass::Forward, BFLOAT16, (256, 28), (64, 64, 64), (3, 1, 1), FIRST, 28_902_528),
