@@ -52,6 +52,8 @@ STEADY = 200
 """Steps of a process before it is measured: by then the loop is steady, and Python has specialized its code."""
 SKIPPED = 4
 """Steps of a turn that are not counted: another process has had the caches before."""
+CORES = 2
+"""Of a process that is measured: Python and autograd."""
 DEVIATIONS = 2.1
 """Standard errors on each side of an interval of 95%, for some twenty processes."""
 
@@ -137,11 +139,19 @@ def take_turns(name: str, layers: int, way: str, answers: int, *, is_growing: bo
         made = allocations(step)
         if not is_growing:
             timed(step, max(0, HISTORY // (EVENTS_PER_ALLOCATION * made) + 1 - STEADY))
+        stay_on_cores()
         print(json.dumps(made), file=out, flush=True)
         for line in sys.stdin:
             timed(step, SKIPPED)
             times, processor = timed(step, int(line))
             print(json.dumps({"times": times, "processor": processor}), file=out, flush=True)
+
+
+def stay_on_cores() -> None:
+    """All processes are measured on the same cores: these differ, too. They get ready on all of them."""
+    cores = sorted(os.sched_getaffinity(0))[-CORES:]
+    for thread in os.listdir("/proc/self/task"):
+        os.sched_setaffinity(int(thread), cores)
 
 
 class Process:
