@@ -43,7 +43,7 @@ BEGIN = """
             "descriptors": sorted(os.listdir("/proc/self/fd")), "signals": actions, "environ": dict(os.environ),
             "collector": [gc.isenabled(), gc.get_threshold(), len(gc.callbacks)], "switch": sys.getswitchinterval(),
             "forks": len(multiprocessing.util._afterfork_registry), "finalizers": len(multiprocessing.util._finalizer_registry),
-            "call": torch.nn.Module.__call__.__code__.co_filename, "caches": sorted(linecache.cache),
+            "call": id(torch.nn.Module.__call__), "caches": sorted(linecache.cache),
             "optimizer hooks": [len(optimizers._global_optimizer_pre_hooks), len(optimizers._global_optimizer_post_hooks)],
             "record": torch.cuda.memory._record_memory_history.__module__, "empty": type(torch._C._cuda_emptyCache).__name__,
             "resize": "resize_" in vars(torch.UntypedStorage), "modes": torch._C._len_torch_dispatch_stack(),
@@ -392,7 +392,7 @@ COMPILE = (
             take_long()
             return self.net(x)
 
-    before = state()
+    call = torch.nn.Module.__call__
     say("ready", 1)
     wait_for("compile")
     compilers = {"dynamo": lambda: torch.compile(net, backend=backend), "fx": lambda: torch.fx.symbolic_trace(Traced())}
@@ -402,8 +402,7 @@ COMPILE = (
     wait_for("stop")
     compiled(batch)
     say("graphs", torch._dynamo.utils.counters["stats"]["unique_graphs"])
-    say("before", before["call"])
-    say("after", torch.nn.Module.__call__.__code__.co_filename)
+    say("restored", torch.nn.Module.__call__ is call)
 """
 )
 
@@ -419,7 +418,7 @@ def test_a_compiler_finds_pytorch_as_it_was_when_it_began(start, compiler, graph
     assert attaching.returncode == 0, out + said
     assert program.until("compiled")
     found = program.stop()
-    assert found["after"] == found["before"]
+    assert found["restored"]
     assert found["graphs"] == graphs  # nothing is compiled again because the recording has ended
 
 

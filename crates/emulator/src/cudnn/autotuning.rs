@@ -3,7 +3,7 @@
 //!
 //! The emulator cannot know which one would be fastest on a card, so it delays every plan except the most
 //! likely one. The heuristics' first choice is cuDNN's own guess: its workspace was that of the engine chosen
-//! by an H200 in 2,896 of 3,654 trials (1,218 convolutions of public models). With three exceptions it is 2,946
+//! by an H200 in 2,896 of 3,654 trials (1,218 convolutions of public models). With four exceptions it is 2,973
 //! (`bench/results/2026-11-19-autotuning.md`):
 //!
 //! - For results and gradients of inputs, the first three are about as fast, and the one with the smallest
@@ -13,12 +13,13 @@
 //!   first.
 //! - For filters of more than 11 positions on a side, it was chosen in 9 of 11 forward passes for which it
 //!   was timed.
+//! - 1×1 convolutions whose images cuBLASLt reads value by value ([`matrix_product::is_slow`]).
 //!
 //! The allocations of all plans are real.
 
 use super::emulated_engine::EmulatedEngine;
 use super::graph::{Convolution, Pass};
-use super::{Descriptor, fourier, listed};
+use super::{Descriptor, fourier, listed, matrix_product};
 use crate::notes;
 use std::cell::RefCell;
 use std::time::Duration;
@@ -96,20 +97,24 @@ pub(super) fn start_candidates() {
     with_candidates(|candidates| candidates.plans.clear());
 }
 
+fn speed(convolution: &Convolution, engine: EmulatedEngine) -> Speed {
+    if fourier::ENGINES.contains(&engine.engine) {
+        let is_wide = convolution.w.size(2) > listed::MAX_NARROW_FILTER;
+        return if is_wide && convolution.pass == Pass::Forward { Speed::High } else { Speed::Low };
+    }
+    let is_slow = matrix_product::ENGINES.contains(&engine.engine) && matrix_product::is_slow(convolution);
+    if is_slow { Speed::Low } else { Speed::Usual }
+}
+
 /// Adds a plan built from one of the configurations.
 pub(super) fn plan(
     descriptor: Descriptor,
     convolution: Option<&Convolution>,
     engine: Option<EmulatedEngine>,
 ) {
+    let speed =
+        convolution.zip(engine).map_or(Speed::Usual, |(convolution, engine)| speed(convolution, engine));
     let pass = convolution.map(|convolution| convolution.pass);
-    let is_by_fourier = engine.is_some_and(|engine| fourier::ENGINES.contains(&engine.engine));
-    let is_wide = convolution.is_some_and(|convolution| convolution.w.size(2) > listed::MAX_NARROW_FILTER);
-    let speed = match (is_by_fourier, is_wide && pass == Some(Pass::Forward)) {
-        (false, _) => Speed::Usual,
-        (true, true) => Speed::High,
-        (true, false) => Speed::Low,
-    };
     with_candidates(|candidates| {
         candidates.is_for_filters = pass == Some(Pass::BackwardFilter);
         candidates.plans.push(TimedPlan { plan: descriptor as usize, speed, workspace: 0, runs: 0 });
