@@ -4,7 +4,7 @@
 //! them, but `cudnn.benchmark=True` tries them, and their workspaces of up to gigabytes then dominate the
 //! peak. Of 1,267 workspaces that an H200 (cuDNN 9.19) returned, the formulas reproduced 1,191 to the byte
 //! and 36 within 64 bytes, before the one for gradients with stride 2 was corrected; it reproduces 156
-//! others. Filters of up to 120 positions on a side and images in half precision follow them as well.
+//! others. Filters of up to 112 positions on a side and images in half precision follow them as well.
 //!
 //! The heuristics do not list them for every convolution to which they apply ([`super::listed`]).
 
