@@ -223,7 +223,7 @@ def test_a_function_hears_of_it_once_and_can_read_the_recording(tmp_path, capsys
     assert (leak.step, leak.bytes_per_step, leak.device, leak.rank) == (9, 1 << 20, 0, 0)
     assert leak.allocated >= 9 << 20 and leak.folder == str(tmp_path / "r")
     assert "leak" in found
-    assert f"oomph: {leak.message}; a recording so far goes to {leak.folder}\n" in capsys.readouterr().err
+    assert f"oomph: {leak.message}; writing a recording of the run so far to {leak.folder}\n" in capsys.readouterr().err
     with pytest.raises(AttributeError):
         leak.step = 10
 

@@ -112,6 +112,7 @@ impl Trail {
             return Pace::WarmingUp { steps: MIN_CONSECUTIVE_RISES - held.len() };
         }
         let (last, grown) = held[held.len() - 1];
+        let grown = without_jump(grown, &held);
         let bytes_per_step = Bytes(grown.max(0) as u64 / last as u64);
         let rises = held[held.len() - MIN_CONSECUTIVE_RISES..].windows(2).all(|pair| pair[1].1 > pair[0].1);
         let (least, most) =
@@ -138,6 +139,14 @@ impl Trail {
 /// By how much each entry of a series differs from the one before, with its place.
 fn changes(held: &[(usize, i64)]) -> impl Iterator<Item = (usize, i64)> {
     held.windows(2).map(|pair| (pair[1].0, pair[1].1.saturating_sub(pair[0].1)))
+}
+
+/// Growth of a series less its largest rise, if that is most of it: an evaluation that keeps its results, for
+/// example, while something small is added in each step.
+fn without_jump(grown: i64, held: &[(usize, i64)]) -> i64 {
+    let first = held.first().map_or(0, |&(_, bytes)| bytes);
+    let largest = changes(held).map(|(_, change)| change).fold(first, i64::max);
+    if largest > grown / 2 { grown - largest } else { grown }
 }
 
 /// Whether a series rises by the same amount at a regular interval of steps and never falls.
@@ -217,6 +226,23 @@ mod tests {
     fn alerted(series: impl IntoIterator<Item = u64>) -> Option<usize> {
         let mut alarm = GrowthAlarm::default();
         series.into_iter().find_map(|mib| alarm.step(Bytes(mib * MIB))).map(|growth| growth.step)
+    }
+
+    #[test]
+    fn one_jump_is_no_growth_of_each_step() {
+        let mut alarm = GrowthAlarm::default();
+        let alerts = (0..200).filter_map(|step| {
+            let outputs = if step < 40 { 0 } else { 320 * MIB };
+            alarm.step(Bytes(100 * MIB + outputs + 512 * step))
+        });
+        assert_eq!(alerts.count(), 0);
+        // A leak is found next to a jump, and its rate is that of the leak.
+        let mut alarm = GrowthAlarm::default();
+        let mut alerts = (0..200).filter_map(|step| {
+            let outputs = if step < 8 { 0 } else { 320 * MIB };
+            alarm.step(Bytes(100 * MIB + outputs + 2 * MIB * step))
+        });
+        assert!(alerts.next().is_some_and(|alert| alert.bytes_per_step.0 <= 2 * MIB));
     }
 
     #[test]

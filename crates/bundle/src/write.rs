@@ -150,7 +150,7 @@ fn pack(
             if name.ends_with(".heap") && !extent.heaps {
                 packed.left_out.push(format!(
                     "{target}: {}",
-                    if options.anonymize { "it is full of names" } else { "too large" }
+                    if options.anonymize { "it consists of names" } else { "too large" }
                 ));
                 continue;
             }
@@ -158,7 +158,7 @@ fn pack(
             let bytes = if options.anonymize { without_names(&name, &bytes, names) } else { Some(bytes) };
             match bytes {
                 Some(bytes) => packed.add(&target, &bytes)?,
-                None => packed.left_out.push(format!("{target}: it cannot be stripped of names")),
+                None => packed.left_out.push(format!("{target}: its names cannot be replaced")),
             }
         }
     }

@@ -19,12 +19,19 @@ pub use std::alloc::System as HugePages;
 pub use terminal::Failure;
 
 use args::Command;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::ffi::OsString;
 use terminal::Terminal;
 
 /// The exit code: 0 success, 1 findings, 2 error; for `oomph run` the program's own.
 pub type ExitCode = u8;
+
+/// Whether what is missing is a script, or an option that stands behind it and was taken for one of the program.
+fn is_behind_script(error: &clap::Error, arguments: &[OsString]) -> bool {
+    let Some(ContextValue::Strings(missing)) = error.get(ContextKind::InvalidArg) else { return false };
+    let is_given = |option: &str| arguments.iter().any(|argument| argument == option);
+    missing.iter().any(|name| name.contains("SCRIPT") || name.split(' ').next().is_some_and(is_given))
+}
 
 /// Runs `oomph` with these arguments (the first is the program's name).
 pub fn run(arguments: impl IntoIterator<Item = OsString>, host: &Host) -> ExitCode {
@@ -41,7 +48,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, host: &Host) -> ExitCo
             // Help and version are not failures; a broken pipe while printing them is ignored.
             let _ = error.print();
             match error.kind() {
-                ErrorKind::MissingRequiredArgument => terminal::say(
+                ErrorKind::MissingRequiredArgument if is_behind_script(&error, &arguments) => terminal::say(
                     "hint: options of oomph go before the script; everything after it belongs to the program",
                 ),
                 ErrorKind::InvalidSubcommand => {

@@ -185,8 +185,8 @@ pub(crate) fn judge_reads(reads: &[ValueRead], differs: Option<bool>, confidence
     };
     match differs {
         Some(false) => confidence.remarks.push(format!(
-            "values that only a real GPU computes are read at {sites}; with another number for them the \
-             program asks for the same memory"
+            "values that only a real GPU computes are read at {sites}; with other values the program \
+             makes the same requests"
         )),
         Some(true) => confidence.reasons.push(format!(
             "the program's memory depends on values that only a real GPU computes, read at {sites}"

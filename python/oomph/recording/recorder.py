@@ -459,7 +459,7 @@ class Recorder:
             found, self._unreported = self._unreported, []
             if found:
                 for leak in found:
-                    say(f"{leak.message}; a recording so far goes to {self.files.folder}")
+                    say(f"{leak.message}; writing a recording of the run so far to {self.files.folder}")
                 is_written = self._write("alarm", "running")
                 leaks += found
             for listener in self.step_listeners:

@@ -3,13 +3,15 @@
 use super::line::NamedSite;
 use crate::run::model::RunModel;
 use crate::trace::modules::{ModuleId, Phase};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use snapshot::{Allocation, Bytes, FrameId, StackId};
 
 /// Share of what one forward pass allocates that has to be live, and in how many blocks: without a graph,
 /// most of it is freed on the way.
 const MIN_LIVE_SHARE: f64 = 0.6;
 const MIN_LIVE_BLOCKS: u64 = 4;
+/// Modules and stacks of the blocks that are live: without a graph, those of the results alone.
+const MIN_LIVE_SOURCES: usize = 2;
 /// Share of the bytes that a `backward()` may have met: the last output stays in its variable.
 const MAX_MET_SHARE: f64 = 0.1;
 
@@ -37,6 +39,8 @@ impl EvaluationWithGraph {
 struct Caller {
     live: Bytes,
     live_blocks: u64,
+    /// What has made the live blocks.
+    live_sources: FxHashSet<(StackId, ModuleId)>,
     /// Allocated since the last `backward()`.
     recent: Bytes,
     all: Bytes,
@@ -78,6 +82,7 @@ pub(super) fn measure(model: &RunModel<'_>, position: usize, fewest: Bytes) -> O
             if allocation.is_allocated_at(position) {
                 caller.live += allocation.size;
                 caller.live_blocks += 1;
+                caller.live_sources.insert((allocation.stack, module));
             }
         }
         let freed = allocation.free_event();
@@ -92,6 +97,7 @@ pub(super) fn measure(model: &RunModel<'_>, position: usize, fewest: Bytes) -> O
     let of_one_pass = Bytes(caller.recent.0 / u64::from(*passes.get(passes.len() / 2)?));
     let is_evaluation = caller.live >= fewest
         && caller.live_blocks >= MIN_LIVE_BLOCKS
+        && caller.live_sources.len() >= MIN_LIVE_SOURCES
         && share(caller.live, of_one_pass) >= MIN_LIVE_SHARE
         && share(caller.met, caller.all) <= MAX_MET_SHARE
         && passes.last().is_some_and(|&most| most > 1);

@@ -436,7 +436,7 @@ fn reason(facts: &LeakFacts) -> String {
             format!("at this rate {room} is full in {}", duration(left))
         }
         (Outlook::Fills, left) if left > LOW_STEPS_LEFT => {
-            format!("at this rate {room} lasts for more than a million steps")
+            format!("at this rate {room} fills up after more than a million steps")
         }
         (Outlook::Fills, left) => {
             format!("at this rate {room} is full after {} more steps", grouped(left as u64))

@@ -221,7 +221,7 @@ pub(super) fn describe(facts: &OomFacts) -> Finding {
 fn summary(facts: &OomFacts) -> String {
     let (failure, held, at) = (&facts.failure, &facts.held, facts.failed_at.at());
     let room = match (failure.is_limited(), failure.is_limit_known()) {
-        (false, _) => format!("{} that the device had for this process", failure.usable()),
+        (false, _) => format!("the {} available to this process", failure.usable()),
         (true, true) if failure.usable() == failure.usable_at_most() => {
             format!("a limit of {}", failure.usable())
         }

@@ -140,7 +140,7 @@ pub(super) fn describe(facts: &RisingPeakFacts) -> Finding {
     let when = if facts.steps_left < 1e6 {
         format!("at this rate {} is full after {} more steps", room.name, grouped(facts.steps_left as u64))
     } else {
-        format!("at this rate {} lasts for more than a million steps", room.name)
+        format!("at this rate {} fills up after more than a million steps", room.name)
     };
     let mut details = vec![when.clone()];
     if !named.is_empty() {

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 Examples:
   oomph bundle oomph-recording                    writes oomph-bundle.zip
   oomph bundle --anonymize snapshot.pickle        without the names of your files, functions and modules
-  oomph report oomph-bundle.zip                   every command takes the bundle in place of the recording
+  oomph report oomph-bundle.zip                   every command accepts the bundle instead of the recording
 
 A bundle has the snapshots, what the recorder wrote about them, and the report as JSON. If it would be
 larger than --max-size, the heap files are left out first, then the oldest events.

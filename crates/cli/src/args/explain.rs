@@ -12,7 +12,7 @@ Examples:
   oomph explain                            paste the message, then Ctrl-D
   python train.py 2>&1 | oomph explain     a program's output
   dmesg | oomph explain                    what Linux killed
-  oomph explain --gpu h100 serve.log       vLLM or SGLang: which way to turn the setting
+  oomph explain --gpu h100 serve.log       vLLM or SGLang: whether to raise or lower the setting
   oomph explain --json train.log | jq .    for programs
 
 What each kind of message means: docs/reference/messages.md.")]

@@ -93,7 +93,7 @@ const EXPECTED: &[Expected] = &[
         program: "leak_running_metric",
         first: Some(("leak", "leak")),
         bytes_per_step: Some(8192),
-        says: &["lasts for more than a million steps"],
+        says: &["fills up after more than a million steps"],
         absent: &["retained_growth", "rising_peak"],
         ..NOTHING
     },

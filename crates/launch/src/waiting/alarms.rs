@@ -75,7 +75,7 @@ impl Alarms {
                 (self.say)(&leak.message);
             } else {
                 (self.say)(&format!(
-                    "{}; a recording so far goes to {}",
+                    "{}; writing a recording of the run so far to {}",
                     leak.message,
                     output::shown(&self.folder)
                 ));

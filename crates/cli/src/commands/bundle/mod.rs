@@ -29,7 +29,7 @@ pub(crate) fn run(args: &BundleArgs, terminal: &mut Terminal) -> anyhow::Result<
     let (name, bytes) = (shown_path(&args.output), written.bytes);
     terminal.say(&format!("wrote {name}, {bytes}: {}", written.files.join(", ")));
     if !args.anonymize {
-        terminal.say("it contains paths and names from your program; --anonymize replaces them by numbers");
+        terminal.say("it contains paths and names from your program; --anonymize replaces them with numbers");
     }
     Ok(0)
 }

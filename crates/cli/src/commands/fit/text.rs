@@ -57,7 +57,7 @@ fn does_not_fit(found: &Fit, terminal: &mut Terminal) -> anyhow::Result<()> {
         FitVerdict::FillsUp { at_step, .. } => format!("as it is: full in step {}", grouped(at_step)),
         _ if total > memory => {
             format!(
-                "as it is: it would take {total} of {memory}, {} more than it has",
+                "as it is: it needs {total}, and the GPU has {memory}: {} short",
                 Bytes(total.0 - memory.0)
             )
         }

@@ -101,9 +101,9 @@ fn verdict(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyhow::Resul
         let missing = Bytes(total.0.saturating_sub(memory.0));
         let missing = match missing {
             Bytes::ZERO => ", with nothing to spare".to_owned(),
-            missing => format!(", {missing} more than it has"),
+            missing => format!(": {missing} short"),
         };
-        writeln!(terminal.out(), " {label}  it would take {total} of {memory}{missing}")?;
+        writeln!(terminal.out(), " {label}  it needs {total}, and the GPU has {memory}{missing}")?;
         if let Some(exception) = &prediction.info.exception {
             let first = exception.lines().next().unwrap_or_default();
             let first = first.split(". GPU ").next().unwrap_or(first);

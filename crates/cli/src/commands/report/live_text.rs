@@ -47,7 +47,7 @@ pub(crate) fn print(model: &RunModel<'_>, args: &ReportArgs, terminal: &mut Term
     }
     let note = match args.by {
         By::Module if device.modules.is_empty() => {
-            "no recorder noted the modules: record with `oomph run`, with torch 2.10 or later"
+            "modules were not recorded: use `oomph run` with torch 2.10 or later"
         }
         By::Module if live.by_layer => {
             "modules inside a numbered layer count with it; a larger --top separates them"

@@ -87,16 +87,21 @@ fn fits(trial: &Trial, terminal: &mut Terminal) -> anyhow::Result<()> {
     let smallest = trial.smallest.map(|smallest| format!("a GPU with {} is enough; ", Bytes(smallest)));
     let smallest = smallest.unwrap_or_default();
     writeln!(terminal.out(), " {label}  {smallest}{peak} reserved at the peak{of}")?;
-    if !trial.outcome.rescued.is_empty() {
-        let count = trial.outcome.rescued.len() as u64;
-        let text = format!(
-            "{} that failed in the recorded run would have succeeded; what the program would have done \
-            next is not recorded",
-            counted(count, "request")
-        );
-        paragraph("   ", "   ", &text, None, terminal)?;
+    rescued(trial, terminal)
+}
+
+/// What a run that goes on after requests that have failed says, and what it does not.
+fn rescued(trial: &Trial, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let count = trial.outcome.rescued.len() as u64;
+    if count == 0 {
+        return Ok(());
     }
-    Ok(())
+    let text = format!(
+        "{} that failed in the recorded run would have succeeded; what the program would have done next is \
+         not recorded: memory that grows from step to step fills any GPU (`oomph report` finds out)",
+        counted(count, "request")
+    );
+    paragraph("   ", "   ", &text, None, terminal)
 }
 
 fn fails(
@@ -266,13 +271,18 @@ pub(super) fn search(
         let conf = format!("{}{}", named(&trial.conf), terminal.paint(Style::Dim, &others));
         writeln!(terminal.out(), " {mark} {figure:<13}  {relative:<11}  {calls:>10}  {card}{conf}")?;
     }
-    let mut legend = vec!["• the recorded settings"];
+    let mut legend = Vec::new();
+    if trials.iter().any(|trial| trial.fits() && trial.conf == simulation.recorded_conf()) {
+        legend.push("• the recorded settings");
+    }
     if trials.iter().any(|trial| {
         trial.fits() && trial.outcome.peak_reserved_range.0 != trial.outcome.peak_reserved_range.1
     }) {
         legend.push("~ depends on addresses chosen by the driver; `--conf` shows the range");
     }
-    paragraph("   ", "   ", &legend.join(" · "), Some(Style::Dim), terminal)?;
+    if !legend.is_empty() {
+        paragraph("   ", "   ", &legend.join(" · "), Some(Style::Dim), terminal)?;
+    }
     // The table marks the settings whose peak depends on addresses.
     let shared = trials.first().map(|best| Caveat::all(simulation, best)).unwrap_or_default();
     let shared = shared.into_iter().filter(|caveat| !matches!(caveat, Caveat::AddressRange { .. }));
@@ -321,9 +331,10 @@ fn advice(simulation: &Simulation<'_>, trials: &[Trial], terminal: &mut Terminal
         Some(recorded) if recorded.fits() => {
             format!("{peak} reserved at the peak instead of {}", Bytes(recorded.outcome.peak_reserved))
         }
-        _ => format!("with it the run fits: {peak} reserved at the peak"),
+        _ => format!("with it what was recorded fits: {peak} reserved at the peak"),
     };
     paragraph("   ", "   ", &text, None, terminal)?;
+    rescued(best, terminal)?;
     if let Some(worst) = avoid {
         let (before, after) =
             (simulation.device.history.reserved_peak.bytes, Bytes(worst.outcome.peak_reserved));

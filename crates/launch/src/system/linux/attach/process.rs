@@ -77,9 +77,8 @@ impl RunningProcess {
                 Some("only its own user and root can: use `sudo`"),
             ));
         }
-        let maps = read(pid, "maps").map_err(|error| {
-            refuse(&format!("its memory cannot be looked at: {error}"), Some("use `sudo`"))
-        })?;
+        let maps = read(pid, "maps")
+            .map_err(|error| refuse(&format!("its memory cannot be read: {error}"), Some("use `sudo`")))?;
         let maps: Vec<Mapping> = maps.lines().filter_map(Mapping::parse).collect();
         let python = python(&maps).map_err(|(cause, hint)| refuse(&cause, Some(hint)))?;
         let started = started(pid).map_err(|error| refuse(&error.to_string(), None))?;
