@@ -807,6 +807,11 @@ def test_a_validation_without_no_grad_is_told_to_use_inference_mode_first(findin
     assert spike["fix"].startswith("run train.py:12 in `with torch.inference_mode():`"), spike["fix"]
     decorated = VALIDATION.replace("    def validate", "    @torch.no_grad()\n    def validate")
     assert "inference_mode():`: no `backward()`" not in " ".join(map(words, findings(decorated)))
+    # Results that are kept have no graph.
+    kept = decorated.replace("loss = model(batch.cuda()).square().mean()", "loss = model(batch.cuda())")
+    kept = kept.replace("losses.append(loss.item())", "losses.append(loss)").replace("sum(losses) / len(losses)", "torch.cat(losses).mean()")
+    spike = only(findings(kept), "spike")
+    assert "inference_mode():`: no `backward()`" not in words(spike), spike["fix"]
 
 
 def test_a_validation_loop_that_runs_out_of_memory_is_told_to_use_inference_mode_first(findings):

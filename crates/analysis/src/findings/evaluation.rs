@@ -3,15 +3,16 @@
 use super::line::NamedSite;
 use crate::run::model::RunModel;
 use crate::trace::modules::{ModuleId, Phase};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use snapshot::{Allocation, Bytes, FrameId, StackId};
 
 /// Share of what one forward pass allocates that has to be live, and in how many blocks: without a graph,
 /// most of it is freed on the way.
 const MIN_LIVE_SHARE: f64 = 0.6;
 const MIN_LIVE_BLOCKS: u64 = 4;
-/// Modules and stacks of the blocks that are live: without a graph, those of the results alone.
-const MIN_LIVE_SOURCES: usize = 2;
+/// Share of what is live that has to come from other modules and stacks than the largest part: without a graph,
+/// the results of one module are all that stays.
+const MIN_SHARE_OF_OTHERS: f64 = 0.1;
 /// Share of the bytes that a `backward()` may have met: the last output stays in its variable.
 const MAX_MET_SHARE: f64 = 0.1;
 
@@ -39,8 +40,8 @@ impl EvaluationWithGraph {
 struct Caller {
     live: Bytes,
     live_blocks: u64,
-    /// What has made the live blocks.
-    live_sources: FxHashSet<(StackId, ModuleId)>,
+    /// What each module has made with each stack of what is live.
+    live_parts: FxHashMap<(StackId, ModuleId), Bytes>,
     /// Allocated since the last `backward()`.
     recent: Bytes,
     all: Bytes,
@@ -82,7 +83,7 @@ pub(super) fn measure(model: &RunModel<'_>, position: usize, fewest: Bytes) -> O
             if allocation.is_allocated_at(position) {
                 caller.live += allocation.size;
                 caller.live_blocks += 1;
-                caller.live_sources.insert((allocation.stack, module));
+                *caller.live_parts.entry((allocation.stack, module)).or_default() += allocation.size;
             }
         }
         let freed = allocation.free_event();
@@ -92,12 +93,13 @@ pub(super) fn measure(model: &RunModel<'_>, position: usize, fewest: Bytes) -> O
     }
     let (line, caller) = callers.into_iter().max_by_key(|(line, caller)| (caller.live, *line))?;
     let share = |part: Bytes, whole: Bytes| part.0 as f64 / whole.0.max(1) as f64;
+    let largest = caller.live_parts.values().copied().max().unwrap_or_default();
     let mut passes: Vec<u32> = caller.blocks.into_values().collect();
     passes.sort_unstable();
     let of_one_pass = Bytes(caller.recent.0 / u64::from(*passes.get(passes.len() / 2)?));
     let is_evaluation = caller.live >= fewest
         && caller.live_blocks >= MIN_LIVE_BLOCKS
-        && caller.live_sources.len() >= MIN_LIVE_SOURCES
+        && share(caller.live - largest, caller.live) >= MIN_SHARE_OF_OTHERS
         && share(caller.live, of_one_pass) >= MIN_LIVE_SHARE
         && share(caller.met, caller.all) <= MAX_MET_SHARE
         && passes.last().is_some_and(|&most| most > 1);
