@@ -809,7 +809,9 @@ def test_a_validation_without_no_grad_is_told_to_use_inference_mode_first(findin
     assert "inference_mode():`: no `backward()`" not in " ".join(map(words, findings(decorated)))
     # Results that are kept have no graph.
     kept = decorated.replace("loss = model(batch.cuda()).square().mean()", "loss = model(batch.cuda())")
-    kept = kept.replace("losses.append(loss.item())", "losses.append(loss)").replace("sum(losses) / len(losses)", "torch.cat(losses).mean()")
+    kept = kept.replace("losses.append(loss.item())", "losses.append(loss)").replace(
+        "sum(losses) / len(losses)", "torch.cat(losses).mean()"
+    )
     spike = only(findings(kept), "spike")
     assert "inference_mode():`: no `backward()`" not in words(spike), spike["fix"]
 
