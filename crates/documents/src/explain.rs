@@ -188,6 +188,9 @@ struct NumbersReport {
     /// Resident bytes of a process that was killed.
     #[serde(skip_serializing_if = "Option::is_none")]
     resident: Option<u64>,
+    /// Bytes of shared memory of a process that was killed, which `resident` does not contain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shared: Option<u64>,
     /// Bytes in use of `total` or `limit`, counted by another program than PyTorch.
     #[serde(skip_serializing_if = "Option::is_none")]
     used: Option<u64>,
@@ -300,6 +303,7 @@ fn numbers(numbers: &Numbers) -> NumbersReport {
         this_process: known(numbers.this_process),
         other_allocations: known(numbers.other_allocations),
         resident: known(numbers.resident),
+        shared: known(numbers.shared),
         used: known(numbers.used),
         others: numbers.others.iter().map(process).collect(),
         more: numbers.more.iter().copied().collect(),

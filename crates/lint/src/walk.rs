@@ -534,7 +534,12 @@ fn mode_of(known: &Known<'_, '_, '_>, id: FunctionId) -> GradMode {
     if in_pipeline {
         return GradMode::Off;
     }
-    let in_lightning = file.class_of(id).is_some_and(|class| class.kind == ClassKind::Lightning);
+    let in_lightning = file.class_of(id).is_some_and(|class| {
+        // Lightning calls these methods of callbacks as well, with itself as the first argument.
+        let is_callback = class.class.bases.iter().any(|base| file.text(base.range).ends_with("Callback"))
+            && function.parameters.iter().any(|parameter| parameter.name == "pl_module");
+        class.kind == ClassKind::Lightning || is_callback
+    });
     // Its methods by name, where the base class is in another file.
     let is_step = matches!(function.name, "validation_step" | "test_step" | "predict_step")
         && file.class_of(id).is_some_and(|class| !class.class.bases.is_empty());

@@ -17,13 +17,20 @@ pub struct NextCommand {
 /// What to change.
 pub(super) fn fix(message: &Message, cause: MessageCause, reason: Reason) -> String {
     let fix = message.kind.row().advice.unwrap_or_else(|| fix_for_cause(message, cause, reason));
-    let (settings, visible) = match message.backend {
-        Backend::Hip => ("PYTORCH_HIP_ALLOC_CONF", "HIP_VISIBLE_DEVICES"),
-        Backend::Npu => ("PYTORCH_NPU_ALLOC_CONF", "ASCEND_RT_VISIBLE_DEVICES"),
-        Backend::Xpu => ("PYTORCH_ALLOC_CONF", "ZE_AFFINITY_MASK"),
+    let (settings, visible, blocking) = match message.backend {
+        Backend::Hip => ("PYTORCH_HIP_ALLOC_CONF", "HIP_VISIBLE_DEVICES", "HIP_LAUNCH_BLOCKING"),
+        Backend::Npu => ("PYTORCH_NPU_ALLOC_CONF", "ASCEND_RT_VISIBLE_DEVICES", "ASCEND_LAUNCH_BLOCKING"),
+        // It has no such setting as the last.
+        Backend::Xpu => ("PYTORCH_ALLOC_CONF", "ZE_AFFINITY_MASK", ""),
         _ => return fix.to_owned(),
     };
-    fix.replace("PYTORCH_CUDA_ALLOC_CONF", settings).replace("CUDA_VISIBLE_DEVICES", visible)
+    fix.replace("PYTORCH_CUDA_ALLOC_CONF", settings)
+        .replace("CUDA_VISIBLE_DEVICES", visible)
+        .replace(" (CUDA_LAUNCH_BLOCKING=1 shows which)", &shows_which(blocking))
+}
+
+fn shows_which(blocking: &str) -> String {
+    if blocking.is_empty() { String::new() } else { format!(" ({blocking}=1 shows which)") }
 }
 
 fn fix_for_cause(message: &Message, cause: MessageCause, reason: Reason) -> &'static str {
@@ -96,7 +103,10 @@ pub(super) fn unknowns(message: &Message, reason: Reason) -> Vec<String> {
 /// Commands that answer what the message cannot.
 pub(super) fn steps(message: &Message, cause: MessageCause, reason: Reason) -> Vec<NextCommand> {
     if reason == Reason::Listed {
-        let pids: Vec<String> = message.numbers.others.iter().map(|other| other.pid.to_string()).collect();
+        let itself = message.numbers.itself().map(|process| process.pid);
+        let others = message.numbers.others.iter().map(|other| other.pid);
+        let pids: Vec<String> =
+            others.filter(|pid| Some(*pid) != itself).map(|pid| pid.to_string()).collect();
         let what = "what they are, outside of any container";
         let listed = NextCommand { command: format!("ps -fp {}", pids.join(",")), why: what };
         return vec![listed, command(Next::ListProcesses, message.backend)];

@@ -28,7 +28,7 @@ pub enum MessageKind {
     Torch0,
     /// The CUDA, HIP or XPU runtime's own error, without numbers.
     CudaError,
-    /// An assertion of PyTorch 2.1, which cannot count the memory of a part of a GPU (MIG).
+    /// An assertion of PyTorch where the driver does not count a device's memory: a part of a GPU (MIG), a Jetson.
     MigAssert,
     /// cuBLAS or hipBLAS without room for its handle.
     Cublas,
@@ -417,13 +417,13 @@ pub(super) static KINDS: &[KindRow] = &[
             Backend::Cuda,
             r"NVML_SUCCESS==rINTERNALASSERTFAILEDat.{1,200}?CUDACachingAllocator\.cpp",
         )],
-        words: &["the GPU ran out of memory, and PyTorch failed to say how much it has: it cannot count \
-             that of a part of a GPU (MIG)"],
+        words: &["the GPU ran out of memory, and PyTorch failed to say how much it has: the driver did not \
+             count it, as for a part of a GPU (MIG) or a Jetson"],
         advice: Some(
-            "treat it as any message that the GPU is out of memory: reduce memory use, or take a larger \
-             slice; torch 2.2 and later print the numbers",
+            "treat it as any message that the GPU is out of memory: reduce memory use, or on MIG take a \
+             larger slice",
         ),
-        unknowns: Some(&["how full the slice was, and with what"]),
+        unknowns: Some(&["how full the GPU was, and with what"]),
         next: Some(&[Next::ListProcesses, Next::Record]),
         ..DEFAULT
     },
@@ -534,7 +534,7 @@ pub(super) static KINDS: &[KindRow] = &[
                 concat!(
                     r"Memorycgroupoutofmemory:Kill(?:ed)?process(?<killed_pid>\d+)",
                     r"(?:\([^)]{1,40}\)+[\w,:-]{0,60}?total-vm:(?<virtual_kib>[\d,]+)kB,anon-rss:",
-                    r"(?<resident_kib>[\d,]+)kB)?"
+                    r"(?<resident_kib>[\d,]+)kB(?:,file-rss:[\d,]+kB,shmem-rss:(?<shared_kib>[\d,]+)kB)?)?"
                 ),
             ),
             (Backend::Host, r"oom-kill:constraint=CONSTRAINT_MEMCG"),
@@ -542,7 +542,7 @@ pub(super) static KINDS: &[KindRow] = &[
         ],
         words: &[
             "the container or job reached its memory limit[ of {limit}], not the machine's end and not \
-             the GPU: Linux killed process[ {pid}][, which had {resident}]",
+             the GPU: Linux killed process[ {pid}][, which had {resident}][ and {shared} of shared memory]",
         ],
         advice: Some(
             "raise the limit (docker run --memory, resources.limits.memory in Kubernetes, --mem in Slurm), \
@@ -566,7 +566,8 @@ pub(super) static KINDS: &[KindRow] = &[
                 Backend::Host,
                 concat!(
                     r"[Oo]utofmemory:Kill(?:ed)?process(?<killed_pid>\d+)\([^)]{1,40}\)+[\w,-]{0,60}?tota",
-                    r"l-vm:(?<virtual_kib>[\d,]+)kB,anon-rss:(?<resident_kib>[\d,]+)kB"
+                    r"l-vm:(?<virtual_kib>[\d,]+)kB,anon-rss:(?<resident_kib>[\d,]+)kB",
+                    r"(?:,file-rss:[\d,]+kB,shmem-rss:(?<shared_kib>[\d,]+)kB)?"
                 ),
             ),
             (Backend::Host, r"[Oo]utofmemory:Kill(?:ed)?process(?<killed_pid>\d+)"),
@@ -574,14 +575,15 @@ pub(super) static KINDS: &[KindRow] = &[
                 Backend::Host,
                 concat!(
                     r"Killedprocess(?<killed_pid>\d+)\([^)]{1,40}\)+,?(?:UID\d+,)?total-vm:",
-                    r"(?<virtual_kib>[\d,]+)kB,anon-rss:(?<resident_kib>[\d,]+)kB"
+                    r"(?<virtual_kib>[\d,]+)kB,anon-rss:(?<resident_kib>[\d,]+)kB",
+                    r"(?:,file-rss:[\d,]+kB,shmem-rss:(?<shared_kib>[\d,]+)kB)?"
                 ),
             ),
             (Backend::Host, r"oom-kill:constraint="),
             (Backend::Host, r"invokedoom-killer"),
         ],
         words: &["the machine ran out of memory, not the GPU: Linux killed process[ {pid}][, which had \
-             {resident} of it]"],
+             {resident} of it][ and {shared} of shared memory]"],
         advice: Some("load less data at once, use fewer DataLoader workers, or add RAM"),
         unknowns: Some(&["which objects filled the memory, and whether it was a leak or a peak"]),
         next: Some(&[Next::Run("free -g", "what the machine has"), Next::RecordOnCpu]),
@@ -617,7 +619,11 @@ pub(super) static KINDS: &[KindRow] = &[
         patterns: &[
             (
                 Backend::Host,
-                r#"(?:[Rr]eason"?[:=]"?|[Ss]tatus"?[:=]"?|\d+/\d+|[Tt]erminated:?|was|\()OOMKilled"#,
+                concat!(
+                    r#"(?:[Rr]eason"?[:=]"?|[Ss]tatus"?[:=]"?|\d+/\d+|[Tt]erminated:?|was|\()OOMKilled"#,
+                    // A metric that counts none.
+                    r#"(?:"\}(?<harmless>0))?"#
+                ),
             ),
             (Backend::Host, r#"OOMKilled"?[:=][Tt]rue"#),
         ],
@@ -848,7 +854,14 @@ pub(super) static KINDS: &[KindRow] = &[
         patterns: &[
             (Backend::Host, r"insufficientsharedmemory\(shm\)"),
             (Backend::Host, r"outofsharedmemory"),
-            (Backend::Host, r"unabletoopensharedmemoryobject"),
+            (
+                Backend::Host,
+                concat!(
+                    r"unabletoopensharedmemoryobject(?:<[^>]{1,200}>in[\w-]{1,40}mode:",
+                    // The object is gone or belongs to somebody else.
+                    r"(?<harmless>Nosuchfile|Permissiondenied))?"
+                ),
+            ),
             (Backend::Host, r"unabletowritetofile</torch_"),
             (Backend::Host, r"unabletommap(?<requested>\d+bytes)fromfile</torch_"),
             (Backend::Host, r"Errorwhilecreatingsharedmemorysegment"),
@@ -966,7 +979,7 @@ pub(super) static KINDS: &[KindRow] = &[
             ),
         ],
         bare: Bare::AsErrorLine,
-        words: &["JAX ran out of memory[ for {requested}]: XLA manages it, not PyTorch"],
+        words: &["JAX ran out of memory[ while allocating {requested}]: XLA manages it, not PyTorch"],
         advice: Some(
             "XLA_PYTHON_CLIENT_PREALLOCATE=false if it shares the GPU with PyTorch; otherwise a smaller \
              batch",
@@ -1006,8 +1019,10 @@ pub(super) static KINDS: &[KindRow] = &[
                 ),
             ),
         ],
-        words: &["TensorFlow ran out of memory[ for {requested}]: its own allocator manages it, not \
-             PyTorch's"],
+        words: &[
+            "TensorFlow ran out of memory[ while allocating {requested}]: its own allocator manages it, not \
+             PyTorch's",
+        ],
         advice: Some(
             "tf.config.experimental.set_memory_growth if it shares the GPU with PyTorch; otherwise a smaller \
              batch",
@@ -1097,7 +1112,9 @@ pub(super) static KINDS: &[KindRow] = &[
                 Backend::Other,
                 concat!(
                     r"outofresource:sharedmemory(?:,Required:(?<shared_memory_required>\d+),Hardwarelimit",
-                    r"(?:ation)?:(?<shared_memory_limit>\d+))?"
+                    // While it tries configurations, torch.compile leaves out those that fail.
+                    r"(?:ation)?:(?<shared_memory_limit>\d+)(?:\.Reducingblocksizesor[`']?num_stages[`']?",
+                    r"mayhelp\.+(?<harmless>forbenchmarkchoice|Ignoringthischoice))?)?"
                 ),
             ),
             // torch.compile names the kernel instead.

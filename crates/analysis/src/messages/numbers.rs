@@ -28,6 +28,8 @@ pub struct Numbers {
     pub other_allocations: Option<Bytes>,
     /// Resident memory of a process that was killed.
     pub resident: Option<Bytes>,
+    /// Shared memory of a process that was killed, as data loaders use it; not in `resident`.
+    pub shared: Option<Bytes>,
     /// What was in use of `total` or of `limit`, counted by another program than PyTorch.
     pub used: Option<Bytes>,
     /// Other processes that the message lists.
@@ -73,6 +75,9 @@ impl Numbers {
             "used_kib" => self.used = in_unit("KiB"),
             "resident" => self.resident = bytes(),
             "resident_kib" => self.resident = plain().map(|kib| Bytes(kib.saturating_mul(1024))),
+            "shared_kib" => {
+                self.shared = plain().filter(|&kib| kib > 0).map(|kib| Bytes(kib.saturating_mul(1024)));
+            }
             "virtual_kib" => {}
             "killed_pid" => {
                 self.others = plain().map(|pid| OtherProcess { pid, bytes: None }).into_iter().collect();

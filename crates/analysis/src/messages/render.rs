@@ -124,7 +124,7 @@ fn no_room(message: &Message, reason: Reason) -> String {
         .map_or_else(|| "the tensors".to_owned(), |allocated| format!("{} of tensors", written(allocated)));
     let word = message.backend.device_word();
     let card =
-        numbers.total.map_or_else(|| format!("the {word}"), |total| format!("a {} {word}", written(total)));
+        numbers.total.map_or_else(|| format!("the {word}"), |total| with_article(&written(total), word));
     let non_pytorch = || not_pytorchs(numbers).map_or_else(String::new, |held| format!(" and {held}"));
     match reason {
         Reason::TooLarge => {
@@ -190,14 +190,21 @@ fn other_processes(message: &Message) -> String {
     format!("other processes use {others} of {device}; without them {requested} more would have fit")
 }
 
+/// `a 24.00 GiB GPU`, `an 80.00 GiB GPU`: by how the number is read.
+fn with_article(amount: &str, word: &str) -> String {
+    let whole = amount.split(['.', ' ']).next().unwrap_or_default();
+    let begins_with_vowel = whole.starts_with('8') || whole == "11" || whole == "18";
+    format!("{} {amount} {word}", if begins_with_vowel { "an" } else { "a" })
+}
+
 /// The summary where a limit refused the request.
 fn limit(message: &Message) -> String {
     let (numbers, device) = (&message.numbers, message.device_name());
     let requested = written_or(numbers.requested, "the request");
     match message.backend {
         Backend::Mps => format!(
-            "the limit for MPS was reached: {} held by PyTorch and {} by others, of {} allowed; {requested} \
-             more did not fit",
+            "the limit for MPS was reached: {} held by PyTorch and {} by other allocations of this process, of \
+             {} allowed; {requested} more did not fit",
             written_or(numbers.allocated, "an unknown amount"),
             written_or(numbers.other_allocations, "an unknown amount"),
             written_or(numbers.limit, "what is")

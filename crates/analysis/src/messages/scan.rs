@@ -24,6 +24,8 @@ pub struct MessageReader {
     known: FxHashMap<String, Vec<usize>>,
     /// Others, of which there were too many to keep.
     more: u64,
+    /// Whether the log says who kills processes, and not for their memory.
+    is_killer_named: bool,
 }
 
 struct Start {
@@ -152,6 +154,7 @@ impl MessageReader {
         let is_code = code.starts_with("raise ") || code.starts_with("if ");
         let at = self.text.len();
         self.starts.push(Start { at, line, rank: clean.rank, pid: clean.pid, is_code });
+        self.is_killer_named |= names_killer(code);
         if is_killed(code) {
             self.add(MessageKind::Killed, Backend::Host, None, Numbers::default(), line, clean.rank);
         }
@@ -280,7 +283,7 @@ impl MessageReader {
         let mut is_cut_off = is_cut_off.into_iter();
         self.found.retain(|message| match message.kind {
             _ if is_cut_off.next() == Some(true) => false,
-            MessageKind::Killed => !host,
+            MessageKind::Killed => !host && !self.is_killer_named,
             kind if kind.is_kernels() => !(kernel && message.numbers.resident.is_none()),
             _ => true,
         });
@@ -292,6 +295,18 @@ static BEGINNING: LazyLock<Regex> = LazyLock::new(|| {
     let all = format!("{}|{}", allocator_message::BEGINNINGS, matching::beginnings());
     pattern(&all)
 });
+
+/// A line that says who kills processes, and not for their memory: a scheduler at a time limit, or Docker
+/// Compose.
+fn names_killer(line: &str) -> bool {
+    static NAMED: LazyLock<Regex> = LazyLock::new(|| {
+        pattern(concat!(
+            r"DUE TO (?:TIME LIMIT|PREEMPTION|NODE FAILURE)|TERM_RUNLIMIT|",
+            r"^Gracefully stopping"
+        ))
+    });
+    NAMED.is_match(line)
+}
 
 /// A line that says that a program was killed: a shell's, alone or with the number of the job and the
 /// command, or one that names the exit code. Numbers at the end of a line are only safe to read as long as

@@ -46,6 +46,7 @@ fn number(name: &str, message: &Message) -> Option<String> {
         "limit" => size(numbers.limit),
         "used" => size(numbers.used),
         "resident" => size(numbers.resident),
+        "shared" => size(numbers.shared),
         "pid" => numbers.others.first().map(|other| other.pid.to_string()),
         name => numbers.more(name).map(grouped),
     }
@@ -85,7 +86,7 @@ mod tests {
         for name in ["requested", "free", "total", "limit", "used", "resident"] {
             assert!(message.numbers.set(name, "1KiB"), "{name}");
         }
-        for name in MORE_NAMES.iter().chain(&["killed_pid"]) {
+        for name in MORE_NAMES.iter().chain(&["killed_pid", "shared_kib"]) {
             assert!(message.numbers.set(name, "1"), "{name}");
         }
         for row in KINDS {

@@ -56,7 +56,7 @@ cublas | cublas | cuda |  | not_pytorch |
 cudnn | cudnn | cuda |  | not_pytorch | 
 nccl | nccl | cuda |  | not_pytorch | requested=6291456 bytes
 nccl-failure | nccl | cuda |  | not_pytorch | 
-oom-killer | linux-oom-killer | host |  | host_memory | resident=12918388 KiB, process 698405=?
+oom-killer | linux-oom-killer | host |  | host_memory | resident=12918388 KiB, shared=53352 KiB, process 698405=?
 slurm | slurm-oom | host |  | host_memory | 
 slurm-new | slurm-oom | host |  | host_memory | 
 killed | killed | host |  | host_memory | 
@@ -139,7 +139,7 @@ fn in_bytes(expected: &str) -> String {
 
 /// Every number that is there, by name, sorted.
 fn written(numbers: &Numbers) -> Vec<(String, String)> {
-    let sizes: [(&str, Option<Bytes>); 12] = [
+    let sizes: [(&str, Option<Bytes>); 13] = [
         ("requested", numbers.requested),
         ("total", numbers.total),
         ("free", numbers.free),
@@ -151,6 +151,7 @@ fn written(numbers: &Numbers) -> Vec<(String, String)> {
         ("this_process", numbers.this_process),
         ("other_allocations", numbers.other_allocations),
         ("resident", numbers.resident),
+        ("shared", numbers.shared),
         ("used", numbers.used),
     ];
     let mut all: Vec<(String, String)> = sizes
@@ -478,8 +479,43 @@ fn short_messages_are_distinguished() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    let harmless = "W tensorflow/core/common_runtime/bfc_allocator.cc:239] Allocator (GPU_0_bfc) ran out of memory trying to allocate 120.70MiB with freed_by_count=0. The caller indicates that this is not a failure, but";
-    assert_eq!(messages(harmless.as_bytes()), []);
+}
+
+#[test]
+fn what_was_no_failure_is_no_message() {
+    for text in [
+        "W tensorflow/core/common_runtime/bfc_allocator.cc:239] Allocator (GPU_0_bfc) ran out of memory trying to allocate 120.70MiB with freed_by_count=0. The caller indicates that this is not a failure, but",
+        // torch.compile tries configurations, and leaves these out.
+        "E1216 10:00:00 100 torch/_inductor/select_algorithm.py:1756] [0/0] Exception out of resource: shared memory, Required: 131072, Hardware limit:101376. Reducing block sizes or `num_stages` may help. for benchmark choice TritonTemplateCaller(/tmp/x.py, num_stages=5)\nepoch 0 loss 0.5",
+        "Runtime error during autotuning: \nout of resource: shared memory, Required: 131072, Hardware limit: 101376. Reducing block sizes or `num_stages` may help.. \nIgnoring this choice.",
+        "kube_pod_container_status_last_terminated_reason{container=\"x\",reason=\"OOMKilled\"} 0",
+        "RuntimeError: unable to open shared memory object </torch_29919_1396182366> in read-write mode: No such file or directory (2)",
+        // Who killed it is named.
+        "slurmstepd: error: *** STEP 123.0 ON gpu01 CANCELLED AT 2024-05-01T10:00:00 DUE TO TIME LIMIT ***\nsrun: error: gpu01: task 1: Exited with exit code 137",
+    ] {
+        assert_eq!(messages(text.as_bytes()), [], "{text}");
+    }
+}
+
+#[test]
+fn shared_memory_of_a_killed_process_is_named() {
+    let text = "[1.2] Out of memory: Killed process 4242 (python) total-vm:98765432kB, anon-rss:1048576kB, file-rss:1024kB, shmem-rss:62914560kB, UID:1000";
+    let found = messages(text.as_bytes());
+    assert_eq!(found[0].numbers.shared, Some(Bytes(60 << 30)));
+    assert!(found[0].explain().summary.ends_with("which had 1.00 GiB of it and 60.00 GiB of shared memory"));
+}
+
+#[test]
+fn advice_names_what_the_program_has() {
+    let fix = |text: &str| messages(text.as_bytes())[0].explain().fix;
+    assert!(fix("RuntimeError: HIP error: out of memory").contains("HIP_LAUNCH_BLOCKING=1"));
+    assert!(
+        !fix("RuntimeError: level_zero backend failed with error: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)")
+            .contains("LAUNCH_BLOCKING")
+    );
+    let text = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.15 GiB of which 1.10 GiB is free. Process 111 has 39.00 GiB memory in use. Process 222 has 39.05 GiB memory in use. Of the allocated memory 37.50 GiB is allocated by PyTorch, and 900.00 MiB is reserved by PyTorch but unallocated.";
+    let next = messages(text.as_bytes())[0].explain().steps;
+    assert_eq!(next[0].command, "ps -fp 222", "the other one is this process");
 }
 
 #[test]

@@ -28,8 +28,10 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
         expr: &Expr<'a>,
         into: &str,
     ) -> Option<Fix> {
-        // A number has no `detach()`.
-        if facts.ancestors(node).iter().any(|at| facts.node(*at).mixed) {
+        // Lists, tuples and numbers have no `detach()`.
+        let is_display =
+            matches!(expr.kind, ExprKind::Sequence(..) | ExprKind::Dict(_) | ExprKind::Comprehension(_));
+        if is_display || facts.ancestors(node).iter().any(|at| facts.node(*at).mixed) {
             return None;
         }
         let applicability = match self.detaches_safely(facts, expr, into) {

@@ -102,6 +102,7 @@ fn in_function(checked: &Checked<'_, '_, '_>, id: FunctionId, found: &mut Vec<Di
         let of = facts.node(node);
         if of.on_host
             || is_emptied(checked, name)
+            || is_about(checked, id, kept.expr)
             || is_by_module(checked, id, kept.range)
             || facts.ancestors(node).len() > 1 && is_reduced(checked, kept.expr)
         {
@@ -109,6 +110,18 @@ fn in_function(checked: &Checked<'_, '_, '_>, id: FunctionId, found: &mut Vec<Di
         }
         say(kept.expr.range, name, found);
     }
+}
+
+/// Whether a value says something about an activation or a module, and holds no activation: a shape, an `id`, a
+/// class, the module itself.
+fn is_about(checked: &Checked<'_, '_, '_>, hook: FunctionId, kept: &Expr<'_>) -> bool {
+    let text = checked.file.text(kept.range);
+    let parameters = checked.file.functions[hook.0].function.map_or(&[][..], |function| &function.parameters);
+    let module = parameters.iter().map(|parameter| parameter.name).find(|name| *name != "self");
+    let is_of_module = module.is_some_and(|module| {
+        text.strip_prefix(module).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    });
+    is_of_module || [".shape", ".size(", "id(", "type(", "__class__"].iter().any(|part| text.contains(part))
 }
 
 /// Matches `acts[module] = o` in `def hook(module, i, o)`: one entry for each module.

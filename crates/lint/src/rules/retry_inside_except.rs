@@ -41,11 +41,16 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             }
             // `if "out of memory" in str(error)` shows what the block is about.
             let asks = mentions_out_of_memory(checked, &handler.body);
-            let tried: Vec<&str> = called(checked, body).into_iter().map(|(name, _)| name).collect();
-            let again = called(checked, &handler.body)
-                .into_iter()
-                .find(|(name, _)| tried.contains(name) && (asks || computes(checked, name)));
-            if let Some((name, range)) = again {
+            let tried = called(checked, body);
+            let again = called(checked, &handler.body).into_iter().find(|call| {
+                let is_tried = |with_result: bool| {
+                    tried.iter().any(|other| other.name == call.name && (other.has_use || !with_result))
+                };
+                // A logger or `zero_grad()` returns nothing that is used.
+                let may_compute = asks && call.has_use && is_tried(true);
+                is_tried(false) && (computes(checked, call.name) || may_compute)
+            });
+            if let Some(CalledFunction { name, range, .. }) = again {
                 let message = format!(
                     "`{name}` is retried while the failed attempt is still in memory: inside `except` the \
                      exception holds its frames and their tensors"
@@ -75,18 +80,59 @@ fn mentions_out_of_memory(checked: &Checked<'_, '_, '_>, body: &[Stmt<'_>]) -> b
     body.iter().any(|stmt| checked.file.text(stmt.range).contains("out of memory"))
 }
 
-/// Returns what the statements call, as written.
-fn called<'a>(checked: &Checked<'_, '_, 'a>, body: &[Stmt<'a>]) -> Vec<(&'a str, SourceRange)> {
+/// A call in one of the blocks.
+struct CalledFunction<'a> {
+    /// What is called, as written.
+    name: &'a str,
+    range: SourceRange,
+    /// Whether something is done with the result.
+    has_use: bool,
+}
+
+/// Functions of Python that compute nothing on a GPU by themselves.
+const BUILTINS: [&str; 26] = [
+    "print",
+    "str",
+    "len",
+    "isinstance",
+    "range",
+    "int",
+    "float",
+    "max",
+    "min",
+    "sum",
+    "abs",
+    "round",
+    "bool",
+    "list",
+    "dict",
+    "set",
+    "tuple",
+    "sorted",
+    "zip",
+    "enumerate",
+    "getattr",
+    "hasattr",
+    "type",
+    "repr",
+    "next",
+    "iter",
+];
+
+/// Returns what the statements call.
+fn called<'a>(checked: &Checked<'_, '_, 'a>, body: &[Stmt<'a>]) -> Vec<CalledFunction<'a>> {
     let mut names = Vec::new();
     walk(body, &mut |stmt| {
         for expr in stmt.expressions() {
             expr.any(&mut |part| {
                 if let Some(call) = part.as_call()
-                    && let Some(key) = checked.file.key(&call.callee)
+                    && let Some(name) = checked.file.key(&call.callee)
                     && checked.file.path(&call.callee).is_none()
-                    && !matches!(key, "print" | "str" | "len" | "isinstance" | "range" | "int" | "float")
+                    && !BUILTINS.contains(&name)
                 {
-                    names.push((key, part.range));
+                    let is_statement =
+                        matches!(&stmt.kind, StmtKind::Expr(whole) if whole.range == part.range);
+                    names.push(CalledFunction { name, range: part.range, has_use: !is_statement });
                 }
                 false
             });

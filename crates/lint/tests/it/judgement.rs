@@ -1608,3 +1608,63 @@ for x, y in loader:
     judge(&program("teacher.requires_grad_(False)", "teacher(x)"), NOTHING);
     judge(&program("torch.set_grad_enabled(False)", "teacher(x)"), NOTHING);
 }
+
+#[test]
+fn what_a_handler_does_besides_is_no_retry() {
+    judge(
+        "
+def train(model, loader, optimizer, criterion, log):
+    for x, y in loader:
+        try:
+            optimizer.zero_grad()
+            log(x)
+            best = max(1, 2)
+            loss = criterion(model(x), y)
+            loss.backward()
+            optimizer.step()
+        except RuntimeError as e:
+            if 'out of memory' in str(e):
+                optimizer.zero_grad()
+                log(y)
+                best = max(2, 3)
+            else:
+                raise
+",
+        NOTHING,
+    );
+    judge(
+        "
+def train(step, batch):
+    try:
+        loss = step(batch)
+    except RuntimeError as e:
+        if 'out of memory' in str(e):
+            loss = step(batch[:4])
+",
+        &["6 medium retry-inside-except"],
+    );
+}
+
+#[test]
+fn a_hook_that_keeps_what_is_said_about_an_activation_keeps_none() {
+    for kept in
+        ["tuple(o.shape)", "list(o.size())", "[x.shape for x in i]", "(m, o.shape)", "m", "m.weight", "id(m)"]
+    {
+        judge(
+            &format!(
+                "
+log = []
+def hook(m, i, o):
+    log.append({kept})
+def main(model, loader, opt):
+    model.fc.register_forward_hook(hook)
+    for x, y in loader:
+        opt.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        opt.step()
+"
+            ),
+            NOTHING,
+        );
+    }
+}
