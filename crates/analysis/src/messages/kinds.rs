@@ -581,6 +581,9 @@ pub(super) static KINDS: &[KindRow] = &[
             ),
             (Backend::Host, r"oom-kill:constraint="),
             (Backend::Host, r"invokedoom-killer"),
+            // systemd's words
+            (Backend::Host, r"hasbeenkilledbytheOOMkiller"),
+            (Backend::Host, r"Failedwithresult'oom-kill'"),
         ],
         words: &["the machine ran out of memory, not the GPU: Linux killed process[ {pid}][, which had \
              {resident} of it][ and {shared} of shared memory]"],
@@ -600,6 +603,8 @@ pub(super) static KINDS: &[KindRow] = &[
             (Backend::Host, r"Detected\d+oom[-_]kill"),
             (Backend::Host, r"task\d+(?:-\d+)?:OutOfMemory"),
             (Backend::Host, r"Exceeded(?:job|step)memorylimit"),
+            (Backend::Host, r"State:OUT_OF_MEMORY"),
+            (Backend::Host, r"OUT_OF_ME\+"),
         ],
         words: &["the job ran out of the machine's memory, not the GPU's: Slurm killed it at its limit"],
         advice: Some("sbatch --mem=…, fewer DataLoader workers, or load the model on one rank at a time"),
@@ -763,7 +768,12 @@ pub(super) static KINDS: &[KindRow] = &[
         name: "python",
         program: "Python",
         cause: MessageCause::HostMemory,
-        patterns: &[(Backend::Host, r"\[Errno12\]Cannotallocatememory")],
+        patterns: &[
+            (Backend::Host, r"\[Errno12\]Cannotallocatememory"),
+            (Backend::Host, r"Cannotallocatememory\(oserror12\)"),
+            (Backend::Host, r"unabletommap(?<requested>\d+bytes)fromfile<[^>]{1,300}>:Cannotallocatememory"),
+            (Backend::Host, r"MemoryError:couldnotallocate(?<requested>\d+bytes)"),
+        ],
         words: &["out of host memory: Python could not allocate; the GPU is not involved"],
         advice: Some("load less data at once, use fewer DataLoader workers, or add RAM"),
         unknowns: Some(&["what else filled the memory of the machine"]),
@@ -1150,6 +1160,7 @@ pub(super) static KINDS: &[KindRow] = &[
                 r"allocating(?<requested>SIZE)ondevice(?<device>\d+):cudaMallocfailed:outofmemory",
             ),
             (Backend::Other, r"ggml_vulkan:Devicememoryallocationofsize(?<requested_bytes>\d+)failed"),
+            (Backend::Other, r"llamarunnerprocesshasterminated:cudaMallocfailed:outofmemory"),
         ],
         words: &["llama.cpp could not allocate[ {requested} of] GPU memory: it manages memory itself, not \
              through PyTorch"],

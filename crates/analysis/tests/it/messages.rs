@@ -448,6 +448,20 @@ fn short_messages_are_distinguished() {
         ),
         ("RuntimeError: received 0 items of ancdata", "open-files host_memory"),
         (
+            "RuntimeError: unable to mmap 9976578928 bytes from file </models/x.safetensors>: Cannot allocate memory (12)",
+            "python host_memory",
+        ),
+        ("OSError: Cannot allocate memory (os error 12)", "python host_memory"),
+        ("MemoryError: could not allocate 134217728 bytes", "python host_memory"),
+        (
+            "systemd[1]: train.service: A process of this unit has been killed by the OOM killer.",
+            "linux-oom-killer host_memory",
+        ),
+        ("systemd[1]: train.service: Failed with result 'oom-kill'.", "linux-oom-killer host_memory"),
+        ("State: OUT_OF_MEMORY (exit code 0)", "slurm-oom host_memory"),
+        ("123.0   python  OUT_OF_ME+  0:125", "slurm-oom host_memory"),
+        ("Error: llama runner process has terminated: cudaMalloc failed: out of memory", "ggml not_pytorch"),
+        (
             "RuntimeError: unable to open shared memory object </torch_3422_1> in read-write mode",
             "shared-memory host_memory",
         ),
