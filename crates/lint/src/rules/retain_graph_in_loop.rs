@@ -51,7 +51,8 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                 .carried
                 .iter()
                 .any(|carried| carried.how == Carry::State && facts.is_inside(carried.at.in_loop, inner));
-            if !needed && is_fresh && !carries && !checked.file.source.contains("autograd.grad(") {
+            let shares = uses_older_graph(checked, facts, range);
+            if !needed && is_fresh && !shares && !carries && !checked.file.source.contains("autograd.grad(") {
                 let message = "no second `backward()` needs the graph: it stays until the next step has \
                                built its own, so two are in memory at the peak"
                     .to_owned();
@@ -62,6 +63,25 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             }
         }
     }
+}
+
+/// Returns whether a loop uses the result of a forward pass before it, which each iteration goes back through:
+/// one trunk with a loss for each of several tasks.
+fn uses_older_graph(
+    checked: &Checked<'_, '_, '_>,
+    facts: &FunctionFacts<'_, '_>,
+    inside: SourceRange,
+) -> bool {
+    let used = checked.file.text(inside);
+    let is_word = |letter: char| letter.is_alphanumeric() || letter == '_';
+    let made = facts.forwards.iter().map(|(_, result, _)| facts.node(*result).range);
+    made.filter(|at| at.end <= inside.start).any(|at| {
+        let before = &checked.file.source[..at.start as usize];
+        let line = before.rsplit('\n').next().unwrap_or_default();
+        let Some((target, _)) = line.split_once(" = ") else { return false };
+        let target = target.trim();
+        target.chars().all(is_word) && used.split(|letter| !is_word(letter)).any(|word| word == target)
+    })
 }
 
 /// Returns whether two passes may run through the same graph. One that nothing is known about may; one that

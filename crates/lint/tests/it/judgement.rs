@@ -1668,3 +1668,26 @@ def main(model, loader, opt):
         );
     }
 }
+
+#[test]
+fn a_trunk_that_several_losses_share_needs_its_graph() {
+    judge(
+        "
+def grads_per_task(model, heads, x, ys, crit):
+    feat = model(x)
+    for head, y in zip(heads, ys):
+        model.zero_grad()
+        crit(head(feat), y).backward(retain_graph=True)
+",
+        NOTHING,
+    );
+    judge(
+        "
+def grads_per_loss(model, x, y, crit):
+    losses = crit(model(x), y)
+    for i in range(3):
+        losses[i].backward(retain_graph=True)
+",
+        NOTHING,
+    );
+}
