@@ -94,6 +94,7 @@ def test_memory_that_only_the_garbage_collector_frees_is_reported_separately():
         cycle = [tensor()]
         cycle.append(cycle)
 
+    gc.enable()  # other tests of this process may have left it off
     check = check_leaks(step, repeat=4)
     assert (check.verdict, check.garbage_per_call) == ("flat", 4 * KIB)
     assert "4.00 KiB a call are freed only by the garbage collector (reference cycles):" in str(check)
@@ -117,6 +118,7 @@ def test_a_recording_that_is_on_stays_on_and_sees_the_calls():
 
 
 def test_an_error_of_the_callable_ends_the_check():
+    gc.enable()
     calls = []
 
     def step() -> None:

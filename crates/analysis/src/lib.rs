@@ -10,7 +10,7 @@
 //! | `run` | a device → [`RunModel`]: categories, step peaks, growing sites, holders |
 //! | `findings` | [`RunModel`] → [`Finding`]s: leaks, spikes, fragmentation, failed allocations |
 //! | [`messages`] | a log → out-of-memory messages, their cause and what to do |
-//! | [`serving`] | a log of vLLM or SGLang → memory by use, and whether to raise or lower the setting for it |
+//! | [`serving`] | a log of vLLM or SGLang → memory by use, and which way to change its setting |
 //! | `compare` | two runs, or the ranks of a job → what differs |
 //! | `holders_view` | a heap dump → holders, the tree, reference paths |
 //! | `ledger` | what the driver and libraries count → the memory of a process by owner |

@@ -26,7 +26,8 @@ use terminal::Terminal;
 /// The exit code: 0 success, 1 findings, 2 error; for `oomph run` the program's own.
 pub type ExitCode = u8;
 
-/// Whether what is missing is a script, or an option that stands behind it and was taken for one of the program.
+/// Whether what is missing is a script, or an option that stands behind it and was taken for one of the
+/// program.
 fn is_behind_script(error: &clap::Error, arguments: &[OsString]) -> bool {
     let Some(ContextValue::Strings(missing)) = error.get(ContextKind::InvalidArg) else { return false };
     let is_given = |option: &str| arguments.iter().any(|argument| argument == option);

@@ -10,8 +10,8 @@ use snapshot::{Allocation, Bytes, FrameId, StackId};
 /// most of it is freed on the way.
 const MIN_LIVE_SHARE: f64 = 0.6;
 const MIN_LIVE_BLOCKS: u64 = 4;
-/// Share of what is live that has to come from other modules and stacks than the largest part: without a graph,
-/// the results of one module are all that stays.
+/// Share of what is live that has to come from other modules and stacks than the largest part: without a
+/// graph, the results of one module are all that stays.
 const MIN_SHARE_OF_OTHERS: f64 = 0.1;
 /// Share of the bytes that a `backward()` may have met: the last output stays in its variable.
 const MAX_MET_SHARE: f64 = 0.1;

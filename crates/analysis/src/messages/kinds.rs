@@ -28,7 +28,8 @@ pub enum MessageKind {
     Torch0,
     /// The CUDA, HIP or XPU runtime's own error, without numbers.
     CudaError,
-    /// An assertion of PyTorch where the driver does not count a device's memory: a part of a GPU (MIG), a Jetson.
+    /// An assertion of PyTorch where the driver does not count a device's memory: a part of a GPU (MIG), a
+    /// Jetson.
     MigAssert,
     /// cuBLAS or hipBLAS without room for its handle.
     Cublas,

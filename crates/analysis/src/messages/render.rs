@@ -203,8 +203,8 @@ fn limit(message: &Message) -> String {
     let requested = written_or(numbers.requested, "the request");
     match message.backend {
         Backend::Mps => format!(
-            "the limit for MPS was reached: {} held by PyTorch and {} by other allocations of this process, of \
-             {} allowed; {requested} more did not fit",
+            "the limit for MPS was reached: {} held by PyTorch and {} by other allocations of this process, \
+             of {} allowed; {requested} more did not fit",
             written_or(numbers.allocated, "an unknown amount"),
             written_or(numbers.other_allocations, "an unknown amount"),
             written_or(numbers.limit, "what is")

@@ -1,4 +1,4 @@
-//! Logs of vLLM and SGLang: where the memory of a GPU goes, and whether to raise or lower the setting that divides
+//! Logs of vLLM and SGLang: where the memory of a GPU goes, and how to change the setting that divides
 //! it.
 //!
 //! Both engines load the weights, measure, and give what is left to the KV cache. How much that is depends on

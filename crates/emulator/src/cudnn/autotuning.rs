@@ -3,8 +3,8 @@
 //!
 //! The emulator cannot know which one would be fastest on a card, so it delays every plan except the most
 //! likely one. The heuristics' first choice is cuDNN's own guess: its workspace was that of the engine chosen
-//! by an H200 in 2,896 of 3,654 trials (1,218 convolutions of public models). With four exceptions it is 2,973
-//! (`bench/results/2026-11-19-autotuning.md`):
+//! by an H200 in 2,896 of 3,654 trials (1,218 convolutions of public models). With four exceptions it is
+//! 2,973 (`bench/results/2026-11-19-autotuning.md`):
 //!
 //! - For results and gradients of inputs, the first three are about as fast, and the one with the smallest
 //!   workspace is the better guess: right in 1,019 instead of 993 of 1,218 trials, and in 1,105 instead of

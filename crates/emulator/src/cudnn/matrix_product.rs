@@ -126,10 +126,10 @@ pub(super) fn first_choice(convolution: &Convolution) -> Option<EmulatedEngine> 
     })
 }
 
-/// Whether other engines are faster. With channels first, the positions of an image are a row of a matrix. If
-/// it does not end where a read ends, the others do not begin there either, and a kernel reads value by value.
-/// Of 40 such trials on an H200 with 256 channels or more, this engine was the fastest in four; where rows end
-/// with a read, in 64 of 74.
+/// Whether other engines are faster. With channels first, the positions of an image are a row of a matrix.
+/// If it does not end where a read ends, the others do not begin there either, and a kernel reads value by
+/// value. Of 40 such trials on an H200 with 256 channels or more, this engine was the fastest in four; where
+/// rows end with a read, in 64 of 74.
 pub(super) fn is_slow(convolution: &Convolution) -> bool {
     let Convolution { x, y, .. } = convolution;
     let positions = x.positions();

@@ -112,8 +112,8 @@ fn in_function(checked: &Checked<'_, '_, '_>, id: FunctionId, found: &mut Vec<Di
     }
 }
 
-/// Whether a value says something about an activation or a module, and holds no activation: a shape, an `id`, a
-/// class, the module itself.
+/// Whether a value says something about an activation or a module, and holds no activation: a shape, an `id`,
+/// a class, the module itself.
 fn is_about(checked: &Checked<'_, '_, '_>, hook: FunctionId, kept: &Expr<'_>) -> bool {
     let text = checked.file.text(kept.range);
     let parameters = checked.file.functions[hook.0].function.map_or(&[][..], |function| &function.parameters);

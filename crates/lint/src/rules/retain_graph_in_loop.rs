@@ -65,8 +65,8 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Returns whether a loop uses the result of a forward pass before it, which each iteration goes back through:
-/// one trunk with a loss for each of several tasks.
+/// Returns whether a loop uses the result of a forward pass before it, which each iteration goes back
+/// through: one trunk with a loss for each of several tasks.
 fn uses_older_graph(
     checked: &Checked<'_, '_, '_>,
     facts: &FunctionFacts<'_, '_>,
