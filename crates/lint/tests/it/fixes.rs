@@ -202,3 +202,23 @@ model.load_state_dict(torch.load('model.pt'))
     let assigned = load.replace("'model.pt')", "'model.pt'), assign=True");
     assert_eq!(offered(&assigned), []);
 }
+
+#[test]
+fn lists_and_tuples_are_not_detached() {
+    for kept in ["losses = losses + [loss]", "d[i], total = loss, total + loss"] {
+        let text = format!(
+            "\
+import torch.nn.functional as F
+losses, d, total = [], {{}}, 0
+for i, (x, y) in enumerate(loader):
+    loss = F.mse_loss(model(x), y)
+    loss.backward()
+    optimizer.step()
+    {kept}
+print(losses, total)
+"
+        );
+        let after = fixed(&text, Applicability::Unsafe);
+        assert!(!after.contains("]).detach()") && !after.contains("loss).detach()"), "{after}");
+    }
+}
