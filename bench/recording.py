@@ -232,18 +232,16 @@ def overhead(name: str, layers: int, ways: list[str], arguments: argparse.Namesp
     for way in ways:
         figures = []
         for values in ("medians", "processor"):
-            rounds = [statistics.mean(row) for row in zip(*(getattr(process, values) for process in processes["bare"]))]
-            shares = {
-                each: [
-                    statistics.median(took / bare for took, bare in zip(getattr(process, values), rounds, strict=True)) - 1
-                    for process in processes[each]
-                ]
-                for each in ("bare", way)
-            }
-            mine = itertools.chain(*(getattr(process, values) for process in processes[way]))
-            figures.append(f"{statistics.median(mine):.2f}")
-            figures.append(difference(shares[way], shares["bare"]) if way != "bare" else spread(shares["bare"]))
+            mine, bare = ([getattr(process, values) for process in processes[each]] for each in (way, "bare"))
+            figures.append(f"{statistics.median(itertools.chain(*mine)):.2f}")
+            figures.append(spread(more(bare, bare)) if way == "bare" else difference(more(mine, bare), more(bare, bare)))
         print(f"| {of if way == 'bare' else ''} | {WAYS[way]} | {' | '.join(figures)} |", flush=True)
+
+
+def more(processes: list[list[float]], bare: list[list[float]]) -> list[float]:
+    """How much more than the bare ones on average each process takes, in the median of its rounds."""
+    rounds = [statistics.mean(turns) for turns in zip(*bare, strict=True)]
+    return [statistics.median(took / mean for took, mean in zip(turns, rounds, strict=True)) - 1 for turns in processes]
 
 
 def difference(shares: list[float], bare: list[float]) -> str:

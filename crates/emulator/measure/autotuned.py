@@ -22,33 +22,23 @@ import pathlib
 import random
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from cudnn import BFLOAT16, FLOAT, HALF, Convolution, Cudnn
-from models import IMAGES, KINDS, answers
+from models import Layer, answers
 
 MAX_VALUES = 2**28
 MAX_PRODUCTS = 3 * 10**11
 """Multiplications of a convolution: more take too long with the slowest of the engines."""
 
 
-class Layer(NamedTuple):
-    """A convolution with its type and layout."""
-
-    data_type: int
-    channels_last: bool
-    convolution: Convolution
-
-
 def layers(convolutions: list[Convolution], seed: int) -> Iterator[Layer]:
     choose = random.Random(seed).choice
     while True:
-        images, of_one = choose(IMAGES), choose(convolutions)
-        convolution = of_one._replace(x=(images, *of_one.x[1:]), y=(images, *of_one.y[1:]))
-        data_type, channels_last = choose(KINDS)
-        products = math.prod(convolution.y) * math.prod(convolution.w[1:])
-        if max(math.prod(convolution.x), math.prod(convolution.y)) <= MAX_VALUES and products <= MAX_PRODUCTS:
-            yield Layer(data_type, channels_last, convolution)
+        layer = Layer.random(convolutions, choose)
+        products = math.prod(layer.convolution.y) * math.prod(layer.convolution.w[1:])
+        if layer.values() <= MAX_VALUES and products <= MAX_PRODUCTS:
+            yield layer
 
 
 def collect_part(path: pathlib.Path, of: Iterator[Layer], seconds: float) -> None:

@@ -22,7 +22,7 @@ import os
 import pathlib
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -34,28 +34,38 @@ MAX_VALUES = 2**30
 SIDES = {"torchvision": (224, 256, 160), "segmentation": (256, 320, 512)}
 
 
-class Question(NamedTuple):
+class Layer(NamedTuple):
+    """A convolution with its type and layout."""
+
     data_type: int
     channels_last: bool
-    step: str
     convolution: Convolution
 
-
-def questions(convolutions: list[Convolution], seed: int) -> Iterator[Question]:
-    choose = random.Random(seed).choice
-    while True:
+    @classmethod
+    def random(cls, convolutions: list[Convolution], choose: Callable[[Any], Any]) -> Layer:
+        """One of these convolutions of one image, of a random number of images."""
         images, of_one = choose(IMAGES), choose(convolutions)
         convolution = of_one._replace(x=(images, *of_one.x[1:]), y=(images, *of_one.y[1:]))
-        data_type, channels_last = choose(KINDS)
-        step = choose([*PASSES])
-        if max(math.prod(convolution.x), math.prod(convolution.y)) <= MAX_VALUES:
-            yield Question(data_type, channels_last, step, convolution)
+        return cls(*choose(KINDS), convolution)
+
+    def values(self) -> int:
+        """Values of its input or its output, whichever has more."""
+        return max(math.prod(self.convolution.x), math.prod(self.convolution.y))
+
+
+def questions(convolutions: list[Convolution], seed: int) -> Iterator[tuple[Layer, str]]:
+    """Layers, and a pass for each."""
+    choose = random.Random(seed).choice
+    while True:
+        layer, step = Layer.random(convolutions, choose), choose([*PASSES])
+        if layer.values() <= MAX_VALUES:
+            yield layer, step
 
 
 def ask_part(path: pathlib.Path, of: list[Convolution], seed: int, options: argparse.Namespace) -> None:
     cudnn, began = Cudnn(), time.monotonic()
     with path.open("w") as file:
-        for data_type, channels_last, step, convolution in itertools.islice(questions(of, seed), options.limit):
+        for (data_type, channels_last, convolution), step in itertools.islice(questions(of, seed), options.limit):
             if time.monotonic() - began > options.seconds:
                 return
             found: list[tuple[int, int]] = []
