@@ -96,6 +96,8 @@ pub struct WorkerSample {
     pub shmem: Bytes,
     /// Part of it that no other process maps, where the kernel counts that.
     pub private: Option<Bytes>,
+    /// Pages that it has touched for the first time or copied so far, where the kernel counts that.
+    pub faulted: Option<Bytes>,
 }
 
 /// Pinned memory that PyTorch's host allocator has taken from the system.

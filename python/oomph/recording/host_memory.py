@@ -110,8 +110,8 @@ class HostMemory:
         if found is None:
             self._loaders.workers.pop(pid, None)
             return None
-        private = proc_memory.private(pid)
-        return {"pid": pid, "loader": loader, **found, **({} if private is None else {"private": private})}
+        counted = {"private": proc_memory.private(pid), "faulted": proc_memory.faulted(pid)}
+        return {"pid": pid, "loader": loader, **found, **{name: count for name, count in counted.items() if count is not None}}
 
     def flush(self) -> None:
         """Appends what waits to the file, once it has a name."""

@@ -10,6 +10,8 @@ import os
 from ..interpreter.descriptors import out_of_the_way
 
 _MAX_FILE_BYTES = 1 << 18
+_MINOR_FAULTS = 7
+"""Where `/proc/PID/stat` has them, counted from the field after the name."""
 _NO_LIMIT = 1 << 60
 """A limit of a control group of version 1 that nobody has set is a little less than 2**63."""
 
@@ -28,6 +30,14 @@ def private(pid: int, root: str = "/proc") -> int | None:
     if "Private_Dirty" not in rollup:
         return None
     return rollup["Private_Dirty"] + rollup.get("Private_Clean", 0)
+
+
+def faulted(pid: int, root: str = "/proc") -> int | None:
+    """Bytes of the pages that a process has touched for the first time or copied so far: its minor page faults."""
+    _, _, fields = _read(f"{root}/{pid}/stat").rpartition(")")
+    faults = fields.split()[_MINOR_FAULTS : _MINOR_FAULTS + 1]
+    # Not every kernel counts them, and no process lives without one.
+    return int(faults[0]) * os.sysconf("SC_PAGE_SIZE") if faults and faults[0].isdigit() and faults[0] != "0" else None
 
 
 def machine(root: str = "/proc") -> dict[str, int] | None:

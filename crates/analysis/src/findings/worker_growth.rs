@@ -40,8 +40,9 @@ struct WorkerGrowth {
     end: Bytes,
 }
 
-/// Samples of one worker: time in microseconds, resident and private memory.
-type Life = Vec<(i64, WorkerSample, Bytes)>;
+/// A worker at one time: microseconds, what the kernel counts, its private memory.
+type LifeSample = (i64, WorkerSample, Bytes);
+type Life = Vec<LifeSample>;
 
 /// The facts, for the data loader whose workers have grown most.
 pub(super) fn measure(model: &RunModel<'_>, host: &HostMemory) -> Option<WorkerGrowthFacts> {
@@ -80,14 +81,21 @@ pub(super) fn measure(model: &RunModel<'_>, host: &HostMemory) -> Option<WorkerG
 
 fn growth(life: &Life) -> WorkerGrowth {
     let (first, middle, last) = (&life[0], &life[life.len() / 2], &life[life.len() - 1]);
-    let shared = |(_, worker, private): &(i64, WorkerSample, Bytes)| worker.rss - *private;
+    let (private, copied) = growth_between(first, last);
+    WorkerGrowth { private, copied, late: growth_between(middle, last).0, end: last.2 }
+}
+
+/// Private memory that a worker took, and the part of it that it copied. Memory also becomes private when the
+/// parent copies or frees its side of it, which costs the worker no page fault and is left out.
+fn growth_between(first: &LifeSample, last: &LifeSample) -> (Bytes, Bytes) {
+    let shared = |(_, worker, private): &LifeSample| worker.rss - *private;
     let private = last.2 - first.2;
-    WorkerGrowth {
-        private,
-        copied: private.min(shared(first) - shared(last)),
-        late: last.2 - middle.2,
-        end: last.2,
-    }
+    let no_longer_shared = private.min(shared(first) - shared(last));
+    let copied = match (first.1.faulted, last.1.faulted) {
+        (Some(before), Some(after)) => no_longer_shared.min(after - before),
+        _ => no_longer_shared,
+    };
+    (private - (no_longer_shared - copied), copied)
 }
 
 fn seconds(life: &Life) -> u64 {

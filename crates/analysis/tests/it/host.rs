@@ -56,6 +56,23 @@ fn workers_that_copy_what_they_share_with_their_parent_are_found() {
 }
 
 #[test]
+fn memory_that_only_the_parent_copies_is_not_counted() {
+    let mut lines = workers(&[(20, 600), (60, 560), (110, 510), (160, 460), (220, 400)]);
+    let mut faulted = |pages_of: fn(u64) -> u64| {
+        for (second, line) in lines.iter_mut().skip(1).enumerate() {
+            for worker in line["workers"].as_array_mut().into_iter().flatten() {
+                worker["faulted"] = json!((70 + pages_of(second as u64)) * MIB);
+            }
+        }
+        found(&lines)
+    };
+    assert_eq!(faulted(|second| second), []);
+    let [finding] = &faulted(|second| second * 20)[..] else { panic!("80 MiB of each are its own copies") };
+    assert_eq!(finding.bytes, Bytes(160 * MIB));
+    assert!(finding.details[0].contains("copied pages"), "{finding:?}");
+}
+
+#[test]
 fn workers_whose_own_memory_grows_are_found_when_it_is_much() {
     let findings = found(&workers(&[(20, 600), (400, 600), (800, 600), (1200, 600)]));
     let [finding] = findings.as_slice() else { panic!("{findings:?}") };
