@@ -885,3 +885,12 @@ def test_caches_that_the_program_keeps_are_its_own_to_empty(findings):
     assert leak["holder"]["path"] == "__main__.caches"
     assert leak["bytes_per_step"] == 2 * 2 * 132 * 256 * 4, "keys and values of two layers, for each request"
     assert leak["fix"].startswith("`__main__.caches`: remove old entries"), leak["fix"]
+
+
+def test_a_source_file_that_was_edited_after_the_recording_is_said_to_be(run):
+    recorded = run("import torch\nkept = torch.empty(1 << 20, device='cuda')\n")
+    script = recorded.folder.parent / "train.py"
+    assert not [caveat for caveat in recorded.report()["caveats"] if str(script) in caveat]
+    script.write_text("# one line more\n" + script.read_text())
+    (caveat,) = [caveat for caveat in recorded.report()["caveats"] if str(script) in caveat]
+    assert "has changed since this was recorded" in caveat

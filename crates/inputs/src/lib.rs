@@ -202,6 +202,7 @@ pub fn load(path: &Path, progress: &ProgressReporter) -> anyhow::Result<Input> {
     let is_stdin = path == Path::new("-");
     let name = if is_stdin { "standard input".to_owned() } else { path.to_string_lossy().into_owned() };
     let fail = |error: snapshot::Error| anyhow::Error::from(unreadable_snapshot(&name, &error));
+    let mut written = None;
     let snapshot = if is_stdin {
         if io::stdin().is_terminal() {
             (progress.say)("reading a snapshot from standard input …");
@@ -209,10 +210,14 @@ pub fn load(path: &Path, progress: &ProgressReporter) -> anyhow::Result<Input> {
         snapshot::read(io::stdin()).map_err(fail)?
     } else {
         let (file, length) = open(path).map_err(fail)?;
+        written = file.metadata().and_then(|about| about.modified()).ok();
         snapshot::read_sized((progress.reading)(file, length, &name), length).map_err(fail)?
     };
     let sidecars = if is_stdin { Sidecars::default() } else { Sidecars::read(path) };
-    Ok(joined(name, !is_stdin, snapshot, sidecars, progress))
+    let mut input = joined(name, !is_stdin, snapshot, sidecars, progress);
+    let changed = written.and_then(|written| source::changed_since(&input.snapshot, written));
+    input.snapshot.caveats.extend(changed);
+    Ok(input)
 }
 
 /// Reads a snapshot that is not on this machine's disk, with its sidecar files: `stream` has its bytes, and

@@ -13,9 +13,14 @@
 pub mod linted;
 pub mod stores;
 
-use analysis::words::is_hidden;
-use std::fs::File;
+use analysis::is_user_file;
+use analysis::words::{is_hidden, shown_path};
+use snapshot::Snapshot;
+use std::collections::BTreeSet;
+use std::fs::{File, Metadata};
 use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::time::SystemTime;
 
 /// Largest file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 4 << 20;
@@ -45,19 +50,45 @@ pub fn shortened_line(text: &str) -> String {
     text.chars().take(MAX_LINE_CHARS - 1).chain(['…']).collect()
 }
 
+/// The caveat of a snapshot written at `time` whose source files were changed later; `None` if none was.
+pub fn changed_since(snapshot: &Snapshot, time: SystemTime) -> Option<String> {
+    let files: BTreeSet<_> = snapshot.stacks.all_frames().iter().map(|frame| frame.file).collect();
+    let files = files.into_iter().map(|file| snapshot.strings.get(file));
+    let is_changed = |file: &&str| {
+        let about = is_user_file(file).then(|| metadata(file)).flatten();
+        about.and_then(|about| about.modified().ok()).is_some_and(|changed| changed > time)
+    };
+    let changed: Vec<&str> = files.filter(is_changed).collect();
+    let which = match changed[..] {
+        [] => return None,
+        [file] => format!("`{}` has", shown_path(Path::new(file))),
+        [file, ..] => {
+            format!("`{}` and {} more source files have", shown_path(Path::new(file)), changed.len() - 1)
+        }
+    };
+    Some(format!(
+        "{which} changed since this was recorded: line numbers are those of then, the code is today's"
+    ))
+}
+
 /// Opens a Python file. The path comes from the snapshot, so no other file is opened.
 fn open(path: &str) -> Option<impl BufRead> {
-    let is_python = std::path::Path::new(path).extension().is_some_and(|ending| ending == "py");
+    let about = metadata(path)?;
+    if about.len() > MAX_FILE_BYTES {
+        return None;
+    }
+    Some(BufReader::new(File::open(path).ok()?.take(MAX_FILE_BYTES)))
+}
+
+/// What the system says of a Python file; `None` if it is not an ordinary file of this machine.
+fn metadata(path: &str) -> Option<Metadata> {
+    let is_python = Path::new(path).extension().is_some_and(|ending| ending == "py");
     // On some systems such a path names another machine.
     let is_remote = path.chars().take_while(|letter| matches!(letter, '/' | '\\')).count() > 1;
     if !is_python || is_remote {
         return None;
     }
-    let about = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
-    if about.len() > MAX_FILE_BYTES {
-        return None;
-    }
-    Some(BufReader::new(File::open(path).ok()?.take(MAX_FILE_BYTES)))
+    std::fs::metadata(path).ok().filter(Metadata::is_file)
 }
 
 #[cfg(test)]
