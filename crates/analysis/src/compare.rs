@@ -5,10 +5,11 @@ use crate::run::categories::{ByCategory, Category};
 use crate::run::live_blocks::{Key, LiveGroup, Origin};
 use crate::run::model::RunModel;
 use crate::trace::site::Site;
-use crate::words::{percent, printable, share};
+use crate::words::{percent, printable, share, shown_path};
 use rustc_hash::FxHashMap;
 use snapshot::{Bytes, DeviceKind, FrameId, Snapshot};
 use std::cmp::Ordering;
+use std::path::Path;
 
 /// A site by name: file, line and function.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -399,6 +400,10 @@ impl Skew {
     pub fn words(&self, ranks: &[DeviceSummary]) -> String {
         let (highest, middle) = (ranks[self.highest].allocated.0, ranks[self.middle].allocated.0);
         let (extra, part) = self.extra(ranks);
+        if self.doubt(ranks).is_some() {
+            let file = &ranks[self.highest].name;
+            return format!("the highest peak is {highest}, in {}", shown_path(Path::new(file)));
+        }
         // Ranks that cannot be read are not among these.
         let number = |rank: usize| rank_in_name(&ranks[rank].name).unwrap_or(rank);
         if part >= MIN_SKEW_SHARE {
@@ -413,12 +418,13 @@ impl Skew {
         format!("all peak at about {middle}")
     }
 
-    /// Returns why these may not be the ranks of one job, if there is a reason.
+    /// Returns why these are not taken for the ranks of one job, if there is a reason.
     pub fn doubt(&self, ranks: &[DeviceSummary]) -> Option<&'static str> {
         let (highest, middle) = (&ranks[self.highest].sites, &ranks[self.middle].sites);
+        let has_lines = |lines: &[SiteUsage]| lines.iter().any(|line| line.site.is_some());
         let is_shared =
             |line: &SiteUsage| line.site.is_some() && middle.iter().any(|other| other.site == line.site);
-        let doubt = "the highest and the median rank share no line of code: are these the ranks of one job?";
-        (!highest.iter().any(is_shared)).then_some(doubt)
+        let doubt = "not compared as the ranks of one job: these two share no line of code";
+        (has_lines(highest) && has_lines(middle) && !highest.iter().any(is_shared)).then_some(doubt)
     }
 }

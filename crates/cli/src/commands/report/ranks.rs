@@ -17,29 +17,31 @@ pub(crate) fn print(ranks: &[DeviceSummary], terminal: &mut Terminal) -> anyhow:
         return Ok(writeln!(terminal.out(), "nothing was allocated and no event was recorded")?);
     };
     let highest = &ranks[skew.highest];
-    let noun = if skew.doubt(ranks).is_some() { "snapshot" } else { "rank" };
+    let noun = if skew.doubt(ranks).is_some() { "file" } else { "rank" };
     let title = terminal.paint(Style::Bold, &counted(ranks.len() as u64, noun));
     let verdict = skew.words(ranks);
     writeln!(terminal.out(), "{title} · {verdict}\n")?;
-    table(ranks, &skew, terminal)?;
+    table(ranks, &skew, noun, terminal)?;
     if let Some(text) = skew.doubt(ranks) {
         writeln!(terminal.out())?;
         paragraph("   ", "   ", text, Some(Style::Yellow), terminal)?;
     } else if skew.is_uneven(ranks) {
         reasons(&skew, terminal)?;
     }
-    findings(ranks, terminal)?;
+    findings(ranks, noun, terminal)?;
     let next = format!(" next: oomph report {}", highest.name);
     let next = terminal.paint(Style::Dim, &next);
     Ok(writeln!(terminal.out(), "\n{next}")?)
 }
 
-fn table(ranks: &[DeviceSummary], skew: &Skew, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn table(ranks: &[DeviceSummary], skew: &Skew, noun: &str, terminal: &mut Terminal) -> anyhow::Result<()> {
     let names: Vec<String> = ranks.iter().map(|rank| short_name(rank, ranks)).collect();
     let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
     let top = ranks[skew.highest].allocated.0;
-    let header =
-        format!("   rank  {:<width$}  {:<30}  {:>9}  {:>9}  steps", "", "peak allocated", "reserved", "end");
+    let header = format!(
+        "   {noun}  {:<width$}  {:<30}  {:>9}  {:>9}  steps",
+        "", "peak allocated", "reserved", "end"
+    );
     let header = terminal.paint(Style::Dim, &header);
     writeln!(terminal.out(), "{header}")?;
     for (number, rank) in ranks.iter().enumerate() {
@@ -90,29 +92,27 @@ fn reasons(skew: &Skew, terminal: &mut Terminal) -> anyhow::Result<()> {
 }
 
 /// Findings of all ranks, each once, with the ranks that have it.
-fn findings(ranks: &[DeviceSummary], terminal: &mut Terminal) -> anyhow::Result<()> {
+fn findings(ranks: &[DeviceSummary], noun: &str, terminal: &mut Terminal) -> anyhow::Result<()> {
     let merged = rank_findings(ranks);
+    let preposition = if noun == "rank" { "on" } else { "in" };
     if merged.is_empty() {
-        return Ok(writeln!(terminal.out(), "\n ✓ nothing stands out on any rank")?);
+        return Ok(writeln!(terminal.out(), "\n ✓ nothing stands out {preposition} any {noun}")?);
     }
     writeln!(terminal.out())?;
     for RankFinding { finding: remark, ranks: having } in merged {
         headline(remark.kind, remark.severity, &remark.summary, terminal)?;
         let site =
             remark.site.as_ref().map(|site| format!("{}  {} · ", site.short(), printable(&site.function)));
-        let on = if having.len() == ranks.len() {
-            "on every rank".to_owned()
-        } else {
-            format!("on {}", listed_ranks(&having))
-        };
-        writeln!(terminal.out(), "   {}{on}", site.unwrap_or_default())?;
+        let having =
+            if having.len() == ranks.len() { format!("every {noun}") } else { listed(noun, &having) };
+        writeln!(terminal.out(), "   {}{preposition} {having}", site.unwrap_or_default())?;
         paragraph("   ", "        ", &format!("fix: {}", remark.fix), Some(Style::Green), terminal)?;
     }
     Ok(())
 }
 
 /// `rank 3`, `ranks 0 to 3, 7`
-fn listed_ranks(ranks: &[usize]) -> String {
+fn listed(noun: &str, ranks: &[usize]) -> String {
     let mut parts: Vec<(usize, usize)> = Vec::new();
     for &rank in ranks {
         match parts.last_mut() {
@@ -125,5 +125,5 @@ fn listed_ranks(ranks: &[usize]) -> String {
         .map(|&(first, last)| if first == last { first.to_string() } else { format!("{first} to {last}") })
         .collect();
     let is_one = parts.len() == 1 && parts[0].0 == parts[0].1;
-    format!("{} {}", if is_one { "rank" } else { "ranks" }, words.join(", "))
+    format!("{noun}{} {}", if is_one { "" } else { "s" }, words.join(", "))
 }
