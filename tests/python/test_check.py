@@ -97,7 +97,7 @@ def test_two_percent_more_activations_fail_and_the_line_is_named(project: Predic
         "--format",
         "json=memory.out",
     )
-    done = project.run(*CHECK, *options, *command())
+    done = project.run(*CHECK, *options, "--python", FORKING_PYTHON.emulated, "train.py")
     assert done.returncode == 1, done.stderr
     assert done.stdout.startswith("✗ over the budget: 1 of 1 limit exceeded")
     assert "+2%, tolerance 1%" in " ".join(done.stdout.split())

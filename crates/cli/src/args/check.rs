@@ -1,6 +1,6 @@
 //! The arguments of `oomph check`.
 
-use super::programs::{EmulateArgs, is_script, python, steps};
+use super::programs::{EmulateArgs, InterpreterArgs, is_script, steps};
 use super::size;
 use crate::Host;
 use clap::{Args, ValueEnum};
@@ -34,6 +34,9 @@ pub(crate) struct CheckArgs {
     /// A command to run and measure
     #[arg(last = true, value_name = "COMMAND", allow_hyphen_values = true, conflicts_with = "inputs")]
     pub(crate) command: Vec<OsString>,
+
+    #[command(flatten)]
+    interpreter: InterpreterArgs,
 
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
@@ -76,7 +79,7 @@ impl CheckArgs {
     /// The command to run; empty if files are read.
     pub(crate) fn command(&self, host: &Host) -> Vec<OsString> {
         let words = if self.has_script() { &self.inputs } else { &self.command };
-        let python = is_script(words).then(|| python(host).into_os_string());
+        let python = is_script(words).then(|| self.interpreter.path(host).into_os_string());
         python.into_iter().chain(words.iter().cloned()).collect()
     }
 

@@ -8,6 +8,20 @@ use launch::{EmulatedGpu, GpuModel};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+/// The Python that runs scripts and modules.
+#[derive(Args, Debug)]
+pub(crate) struct InterpreterArgs {
+    /// The Python interpreter; default: the active environment's, the one oomph is installed for, or python3
+    #[arg(long, value_name = "FILE")]
+    python: Option<PathBuf>,
+}
+
+impl InterpreterArgs {
+    pub(crate) fn path(&self, host: &Host) -> PathBuf {
+        self.python.clone().unwrap_or_else(|| python(host))
+    }
+}
+
 /// A program to run.
 #[derive(Args, Debug)]
 pub(crate) struct ProgramArgs {
@@ -19,9 +33,8 @@ pub(crate) struct ProgramArgs {
     #[arg(last = true, value_name = "COMMAND", allow_hyphen_values = true, conflicts_with = "script")]
     pub(crate) command: Vec<OsString>,
 
-    /// The Python interpreter; default: the active environment's, the one oomph is installed for, or python3
-    #[arg(long, value_name = "FILE")]
-    pub(crate) python: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) interpreter: InterpreterArgs,
 }
 
 impl ProgramArgs {
@@ -32,7 +45,7 @@ impl ProgramArgs {
 
     /// The interpreter for scripts and modules.
     pub(crate) fn interpreter(&self, host: &Host) -> PathBuf {
-        self.python.clone().unwrap_or_else(|| python(host))
+        self.interpreter.path(host)
     }
 
     /// The command to run. A script or `-m MODULE` is run by the interpreter, also after `--`.

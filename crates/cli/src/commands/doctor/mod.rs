@@ -10,7 +10,7 @@ use documents::DoctorDocument;
 use std::io::Write;
 
 pub(crate) fn run(args: &DoctorArgs, host: &Host, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
-    let python = args.python(host);
+    let python = args.interpreter.path(host);
     if launch::check_system().is_ok() {
         terminal.say("recording two small programs …");
     }
