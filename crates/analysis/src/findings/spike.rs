@@ -26,6 +26,12 @@ const MAX_TIMES: f64 = 1000.0;
 const MAX_SHARE_OF_STEPS: f64 = 0.34;
 /// Share of the difference that decides what the spike is made of.
 const MIN_SHARE_OF_DIFFERENCE: f64 = 0.6;
+/// Blocks of one line from which they may be results that pile up, and their share of the difference.
+const MIN_COLLECTED_BLOCKS: u64 = 8;
+const MIN_COLLECTED_SHARE: f64 = 0.25;
+/// Allocations while such results are let go of, as a share of their number: blocks of a graph are freed
+/// between the gradients that are computed from them.
+const MAX_ALLOCATIONS_BETWEEN_FREES: f64 = 0.25;
 /// Lines that are named.
 const MAX_LINES: usize = 3;
 
@@ -73,6 +79,8 @@ enum MadeOf {
     Setup,
     /// A line that every step runs.
     UsualLine,
+    /// Results that pile up until the peak, and are then freed together or never.
+    Collected { line: NamedSite, results: u64 },
     /// A line that only these steps run.
     OwnLine,
 }
@@ -89,10 +97,14 @@ pub(super) fn measure(model: &RunModel<'_>, retained: &[u64]) -> Option<SpikeFac
     }
     let site = difference.lines.iter().find_map(|line| line.line.frame);
     let lasts = duration(model, &spike);
+    let evaluation = evaluation::measure(model, spike.peak.position, Bytes(spike.extra.0 / 2));
+    let mut largest_first = difference.lines.iter().filter(|_| evaluation.is_none());
     let made_of = if is_copy(model, &spike, site) {
         MadeOf::CopyOfModel
     } else if spike.steps.is_empty() {
         MadeOf::Setup
+    } else if let Some(results) = largest_first.find_map(|line| collected(model, &spike, line)) {
+        results
     } else if difference.is_usual_line {
         MadeOf::UsualLine
     } else {
@@ -112,7 +124,7 @@ pub(super) fn measure(model: &RunModel<'_>, retained: &[u64]) -> Option<SpikeFac
         lasts_us: model.elapsed_us(lasts.start, lasts.end),
         lasts,
         made_of,
-        evaluation: evaluation::measure(model, spike.peak.position, Bytes(spike.extra.0 / 2)),
+        evaluation,
         is_cpu: model.device.is_cpu(),
         spike,
     })
@@ -278,6 +290,24 @@ fn is_copy(model: &RunModel<'_>, spike: &Spike, site: Option<FrameId>) -> bool {
     added.len() > 2 && share(alike, all) > MIN_SHARE_OF_DIFFERENCE
 }
 
+/// What the blocks of a line are if they were kept one by one, such as the outputs of an evaluation.
+fn collected(model: &RunModel<'_>, spike: &Spike, line: &SiteBytes) -> Option<MadeOf> {
+    let (device, history) = (model.device, &model.device.history);
+    let is_much = line.bytes.0 as f64 >= MIN_COLLECTED_SHARE * spike.extra.0 as f64;
+    if line.blocks < MIN_COLLECTED_BLOCKS || !is_much {
+        return None;
+    }
+    let at_peak = history.allocated_at(spike.peak.position);
+    let kept: Vec<_> = at_peak.filter(|of| model.frame_of(of.stack) == line.line.frame).collect();
+    let freed = || kept.iter().map(|of| of.free_event().unwrap_or(history.len()));
+    let (first, last) = (freed().min()?, freed().max()?);
+    let between = history.first_allocated_from(last) - history.first_allocated_from(first);
+    let is_collected = between as f64 <= MAX_ALLOCATIONS_BETWEEN_FREES * kept.len() as f64;
+    let largest = kept.into_iter().max_by_key(|of| of.size).filter(|_| is_collected)?;
+    let frame = device.caller_of_model(largest.stack).or(line.line.frame);
+    Some(MadeOf::Collected { line: NamedSite::new(model, frame), results: line.blocks })
+}
+
 /// The finding in words.
 pub(super) fn describe(facts: &SpikeFacts) -> Finding {
     let SpikeFacts { spike, of_steps, lasts, lasts_us, .. } = facts;
@@ -332,7 +362,7 @@ pub(super) fn describe(facts: &SpikeFacts) -> Finding {
 /// Advice that fits what the spike is made of.
 fn fix(facts: &SpikeFacts) -> String {
     let line = facts.line.or("the lines above");
-    match facts.made_of {
+    match &facts.made_of {
         MadeOf::CopyOfModel if facts.is_cpu => format!(
             "{line} copies the model or its optimizer: write it to disk piece by piece, or free the copy \
              sooner"
@@ -350,6 +380,15 @@ fn fix(facts: &SpikeFacts) -> String {
             "{line} runs in every step and holds more in these, as with a longer or larger batch: limit its \
              length or size, or split it into micro-batches"
         ),
+        MadeOf::Collected { line, results } => {
+            let to_cpu = if facts.is_cpu { "" } else { ", or keep `.cpu()` copies" };
+            format!(
+                "{} makes {} that stay until the peak: reduce each before it is kept (argmax, sum, a metric \
+                 that adds up){to_cpu}",
+                line.or("a line that was not recorded"),
+                counted(*results, "result")
+            )
+        }
         MadeOf::OwnLine => {
             let to_cpu = if facts.is_cpu { "" } else { ", `.cpu()`" };
             let pieces = format!(

@@ -45,6 +45,27 @@ fn an_evaluation_that_only_some_steps_run_is_a_spike_at_its_line() {
     assert!(spike.summary.contains("in 4 of 16 steps"), "{}", spike.summary);
 }
 
+/// Training, and an evaluation that keeps the outputs of ten batches of a model before it joins them.
+fn collects(output: &str, ends: &str) -> String {
+    let kept: String =
+        (0..10).map(|batch| format!("+out{batch} 40MiB {output}\n+m 4MiB {output}\n-m\n")).collect();
+    let freed: String = (0..10).map(|batch| format!("{ends}\n-out{batch}\n")).collect();
+    let train = "+x 4MiB train.py:9 <module>\n+h 64MiB train.py:10 <module> > model.py:3 forward\n-x\n-h\n";
+    format!("repeat 4\nrepeat 12\n{train}end\n{kept}+joined 400MiB train.py:14 <module>\n{freed}-joined\nend")
+}
+
+#[test]
+fn results_that_pile_up_are_to_be_reduced_before_they_are_kept() {
+    let at_once = |output: &str| finding(&collects(output, ""), FindingKind::Spike).expect("a spike").0;
+    let advice = "train.py:12 makes 10 results that stay until the peak: reduce each before it is kept";
+    let own_line = at_once("train.py:12 <module>");
+    assert!(own_line.fix.starts_with(advice), "{}", own_line.fix);
+    // Gradients between the frees show that these are the activations of one pass.
+    let graph = collects("train.py:12 <module>", "+grad 40MiB train.py:13 <module>\n-grad");
+    let (graph, _) = finding(&graph, FindingKind::Spike).expect("a spike");
+    assert!(!graph.fix.contains("reduce each before it is kept"), "{}", graph.fix);
+}
+
 /// A step whose forward pass goes through a library, then a request of 2 GiB that fails.
 fn fails_in(library: &str) -> String {
     format!(
