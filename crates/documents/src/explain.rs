@@ -173,7 +173,7 @@ struct NumbersReport {
     /// Bytes that PyTorch's allocator holds without tensors in them.
     #[serde(skip_serializing_if = "Option::is_none")]
     reserved_unallocated: Option<u64>,
-    /// Bytes of `allocated` in private pools of CUDA graphs.
+    /// Unused bytes in private pools of CUDA graphs, which PyTorch adds to `allocated`.
     #[serde(skip_serializing_if = "Option::is_none")]
     private_pools: Option<u64>,
     /// Bytes that the process was allowed to have.

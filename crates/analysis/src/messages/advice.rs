@@ -1,9 +1,9 @@
 //! What to do about a message, and what it does not show: by its kind, and for PyTorch's allocator by the
 //! cause that its numbers show.
 
-use super::Message;
 use super::judge::Reason;
 use super::kinds::{Backend, MessageCause, MessageKind, Next};
+use super::{Message, Server};
 
 /// A command to run next.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -16,7 +16,13 @@ pub struct NextCommand {
 
 /// What to change.
 pub(super) fn fix(message: &Message, cause: MessageCause, reason: Reason) -> String {
-    let fix = message.kind.row().advice.unwrap_or_else(|| fix_for_cause(message, cause, reason));
+    let fix = match reason {
+        Reason::Impossible => "print the shapes on the line that failed",
+        Reason::FreeWasEnough if message.kind == MessageKind::Mps => {
+            "check that `torch.ones(1, device=\"mps\")` works on this machine at all"
+        }
+        _ => message.kind.row().advice.unwrap_or_else(|| fix_for_cause(message, cause, reason)),
+    };
     let (settings, visible, blocking) = match message.backend {
         Backend::Hip => ("PYTORCH_HIP_ALLOC_CONF", "HIP_VISIBLE_DEVICES", "HIP_LAUNCH_BLOCKING"),
         Backend::Npu => ("PYTORCH_NPU_ALLOC_CONF", "ASCEND_RT_VISIBLE_DEVICES", "ASCEND_LAUNCH_BLOCKING"),
@@ -25,6 +31,7 @@ pub(super) fn fix(message: &Message, cause: MessageCause, reason: Reason) -> Str
         _ => return fix.to_owned(),
     };
     fix.replace("PYTORCH_CUDA_ALLOC_CONF", settings)
+        .replace(" GPU", &format!(" {}", message.backend.device_word()))
         .replace("CUDA_VISIBLE_DEVICES", visible)
         .replace(" (CUDA_LAUNCH_BLOCKING=1 shows which)", &shows_which(blocking))
 }
@@ -50,6 +57,16 @@ fn fix_for_cause(message: &Message, cause: MessageCause, reason: Reason) -> &'st
         }
         MessageCause::OtherProcess => {
             "end the other process, or choose another GPU with CUDA_VISIBLE_DEVICES"
+        }
+        MessageCause::Capacity if message.server == Some(Server::Vllm) => {
+            "lower gpu_memory_utilization, which leaves more for activations and CUDA graphs, or limit the \
+             work at one time: max_num_seqs, max_num_batched_tokens. `oomph explain` finds the value if the log \
+             goes back to the start of vLLM"
+        }
+        MessageCause::Capacity if message.server == Some(Server::Sglang) => {
+            "lower --mem-fraction-static, which leaves more for activations and CUDA graphs, or limit the \
+             work at one time: --max-running-requests, --chunked-prefill-size. `oomph explain` finds the value \
+             if the log goes back to the start of SGLang"
         }
         MessageCause::Capacity if reason == Reason::NonPytorch => {
             "give the other library less: a server that reserves memory for itself (mem-fraction-static, \
@@ -90,6 +107,7 @@ pub(super) fn unknowns(message: &Message, reason: Reason) -> Vec<String> {
     let for_reason: &[&str] = match reason {
         Reason::Listed => &["what the other processes are: it has only their numbers"],
         Reason::Unexplained => &["which process uses it", "how much of it is this process's own context"],
+        Reason::Impossible => return Vec::new(),
         _ => &[
             "which tensors fill it",
             "whether it was a leak or a peak: memory that climbs step by step ends in the same message",
@@ -112,6 +130,8 @@ pub(super) fn steps(message: &Message, cause: MessageCause, reason: Reason) -> V
         return vec![listed, command(Next::ListProcesses, message.backend)];
     }
     let for_cause: &[Next] = match cause {
+        _ if reason == Reason::Impossible => &[Next::RecordOnCpu],
+        _ if message.server.is_some() => &[Next::ListProcesses],
         MessageCause::OtherProcess => &[Next::ListProcesses, Next::Record],
         MessageCause::Fragmentation if has_recorder(message.backend) => &[
             Next::Record,
@@ -149,7 +169,14 @@ fn command(next: Next, backend: Backend) -> NextCommand {
                 Backend::Xpu => "xpu-smi ps",
                 _ => "nvidia-smi",
             };
-            (tool, "which processes use the GPU")
+            (
+                tool,
+                if backend == Backend::Npu {
+                    "which processes use the NPU"
+                } else {
+                    "which processes use the GPU"
+                },
+            )
         }
         Next::Record if has_recorder(backend) => {
             ("oomph run train.py", "records until it fails, then names the lines that fill the memory")

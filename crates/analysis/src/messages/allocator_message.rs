@@ -6,7 +6,7 @@
 
 use super::kinds::{Backend, MessageKind};
 use super::log::pattern;
-use super::numbers::{Numbers, OtherProcess, SIZE, known_size};
+use super::numbers::{Numbers, OtherProcess, SIZE, known_size, size};
 use regex::{Captures, Regex};
 use snapshot::Bytes;
 use std::sync::LazyLock;
@@ -204,7 +204,8 @@ impl Reading {
             self.device = Some(device);
         }
         for name in SIZES {
-            let Some(bytes) = text(name).and_then(known_size) else { continue };
+            let read = if name == "requested" { size } else { known_size };
+            let Some(bytes) = text(name).and_then(read) else { continue };
             let slot = self.numbers.slot(name);
             if slot.is_some() {
                 return false;

@@ -2,7 +2,8 @@
 
 use super::{Explanation, Message};
 
-/// Groups messages of one kind and cause: the first is shown, since the others often follow from it.
+/// Groups messages of one kind and cause: the first is shown, since the others often follow
+/// from it, or the first with numbers.
 pub fn groups(messages: &[Message]) -> Vec<(Explanation, Vec<&Message>)> {
     let mut groups: Vec<(Explanation, Vec<&Message>)> = Vec::new();
     for message in messages {
@@ -13,6 +14,11 @@ pub fn groups(messages: &[Message]) -> Vec<(Explanation, Vec<&Message>)> {
                 && group[0].backend == message.backend
         });
         match same {
+            // What has numbers says more.
+            Some((known, group)) if group[0].numbers.is_empty() && !message.numbers.is_empty() => {
+                *known = verdict;
+                group.insert(0, message);
+            }
             Some((_, group)) => group.push(message),
             None => groups.push((verdict, vec![message])),
         }

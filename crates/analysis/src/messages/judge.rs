@@ -19,6 +19,8 @@ pub(super) enum Reason {
     TooLarge,
     /// The request alone is more than the device has.
     LargerThanDevice,
+    /// The request is more than any machine has.
+    Impossible,
     /// What PyTorch held was enough.
     Unallocated,
     /// What PyTorch held and what was free were enough together.
@@ -56,11 +58,14 @@ const MIB: u64 = 1 << 20;
 pub(super) fn judge(message: &Message) -> (MessageCause, Reason, Option<MessageCause>) {
     let numbers = &message.numbers;
     let kind = message.kind.row();
+    if numbers.is_impossible() || message.kind == MessageKind::TorchOverflow {
+        return (MessageCause::Capacity, Reason::Impossible, None);
+    }
     if kind.is_allocators {
         return judge_numbers(numbers, message.backend);
     }
     match message.kind {
-        MessageKind::TorchOverflow => (MessageCause::Capacity, Reason::LargerThanDevice, None),
+        MessageKind::Mps if is_within_limit(numbers) => (MessageCause::Unknown, Reason::FreeWasEnough, None),
         MessageKind::Mps if numbers.limit.is_some() => (MessageCause::Limit, Reason::Limit, None),
         MessageKind::VllmStartup => match (numbers.total, numbers.free) {
             // A process that has only just begun has little more than its context.
@@ -69,6 +74,13 @@ pub(super) fn judge(message: &Message) -> (MessageCause, Reason, Option<MessageC
         },
         _ => (kind.cause, Reason::Kind, None),
     }
+}
+
+/// Whether the request would have fit below the limit.
+fn is_within_limit(numbers: &Numbers) -> bool {
+    let in_use = numbers.allocated.unwrap_or_default() + numbers.other_allocations.unwrap_or_default();
+    let requested_and_limit = numbers.requested.zip(numbers.limit);
+    requested_and_limit.is_some_and(|(requested, limit)| in_use + requested + ROUNDING_BYTES < limit)
 }
 
 fn judge_numbers(numbers: &Numbers, backend: Backend) -> (MessageCause, Reason, Option<MessageCause>) {
@@ -112,7 +124,7 @@ fn judge_numbers(numbers: &Numbers, backend: Backend) -> (MessageCause, Reason, 
         return (Unknown, Reason::FreeWasEnough, None);
     }
     let too_large =
-        numbers.total.zip(numbers.allocated).is_some_and(|(total, allocated)| allocated + requested > total);
+        numbers.total.zip(numbers.tensors()).is_some_and(|(total, tensors)| tensors + requested > total);
     // Without the limit it would have failed too: the device itself had no room.
     let limit = (has_limit
         && numbers.held().zip(numbers.limit).is_some_and(|(held, limit)| held + needed > limit))

@@ -49,12 +49,20 @@ pub enum MessageKind {
     Slurm,
     /// A container killed at its memory limit, as Kubernetes and Docker report it.
     Container,
+    /// A container that Kubernetes reports as killed, but not as out of memory.
+    ContainerKilled,
     /// A pod evicted by Kubernetes because its node ran low on memory.
     Evicted,
     /// A Colab session that used up the machine's memory.
     Colab,
     /// A task killed by Ray's memory monitor.
     Ray,
+    /// A process killed by systemd-oomd.
+    SystemdOomd,
+    /// An executor killed by YARN.
+    Yarn,
+    /// Java's heap.
+    Java,
     /// A process that got SIGKILL, sender unknown.
     Killed,
     /// PyTorch's CPU allocator.
@@ -63,16 +71,20 @@ pub enum MessageKind {
     Numpy,
     /// Python's `MemoryError`, or the operating system's error.
     Python,
+    /// A file that could not be mapped.
+    MemoryMap,
     /// Windows without room in its page file.
     PageFile,
     /// RMM, the memory manager of RAPIDS.
     Rmm,
     /// C++ `std::bad_alloc`.
     BadAlloc,
-    /// A process without file descriptors for tensors in shared memory.
-    OpenFiles,
     /// Shared memory (`/dev/shm`).
     SharedMemory,
+    /// NCCL without a segment of shared memory.
+    NcclSharedMemory,
+    /// A process without file descriptors for tensors in shared memory.
+    OpenFiles,
     /// vLLM: less free at startup than `gpu_memory_utilization` asks for.
     VllmStartup,
     /// vLLM: no room for the KV cache.
@@ -83,12 +95,20 @@ pub enum MessageKind {
     Sglang,
     /// JAX (XLA).
     Jax,
+    /// XLA on a TPU.
+    Tpu,
+    /// On-chip memory of a TPU.
+    TpuVmem,
     /// TensorFlow.
     TensorFlow,
+    /// TensorFlow's pool without more of the GPU's memory; it tries again with less.
+    TensorFlowPool,
     /// Pinned host memory, which the GPU copies from and to.
     Pinned,
     /// TensorRT.
     TensorRt,
+    /// TensorRT-LLM.
+    TensorRtLlm,
     /// Text Generation Inference: no room for the prefill.
     Tgi,
     /// transformers: a quantized model that `device_map` would place on the CPU in part.
@@ -97,16 +117,28 @@ pub enum MessageKind {
     Triton,
     /// llama.cpp.
     Ggml,
+    /// Ollama, without memory of the machine.
+    Ollama,
     /// MXNet.
     Mxnet,
     /// CuPy.
     Cupy,
     /// ONNX Runtime.
     OnnxRuntime,
+    /// ONNX Runtime at the limit of its arena.
+    OnnxRuntimeLimit,
     /// PaddlePaddle.
     Paddle,
     /// bitsandbytes.
     Bitsandbytes,
+    /// FAISS.
+    Faiss,
+    /// PyTorch on DirectML.
+    DirectMl,
+    /// MLX.
+    Mlx,
+    /// MLX without a buffer that is as large.
+    MlxBuffer,
 }
 
 impl MessageKind {
@@ -214,7 +246,7 @@ pub(super) struct KindRow {
     /// Whether it says who sent the SIGKILL that a shell only reports as "Killed".
     pub(super) explains_kill: bool,
     /// Regular expressions for the message without its white space, and what runs out of memory when they
-    /// match. `SIZE` stands for a size; a group has the name of the number that it captures (`matching.rs`).
+    /// match. `SIZE` stands for a size, `XLA` for one of XLA; a group has the name of the number that it captures (`matching.rs`).
     /// At one place in a text the first pattern of the table counts.
     pub(super) patterns: &'static [(Backend, &'static str)],
     /// Where the words without a number count as an error.
@@ -393,7 +425,8 @@ pub(super) static KINDS: &[KindRow] = &[
                 Backend::Cuda,
                 r"CUDA(?:driver|runtime)?error:outofmemory(?:Searchfor.?cudaErrorMemoryAllocation)?",
             ),
-            (Backend::Xpu, r"UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY"),
+            (Backend::Xpu, r"(?:UR_RESULT|PI)_ERROR_OUT_OF_(?:DEVICE_MEMORY|RESOURCES)"),
+            (Backend::Cuda, r"cudafailedwitherror2outofmemory"),
             (Backend::Hip, r"HIP(?:driver|runtime)?error:outofmemory"),
             (Backend::Hip, r"hipErrorOutOfMemory"),
             (Backend::Cuda, r"CUDA_ERROR_OUT_OF_MEMORY"),
@@ -641,6 +674,27 @@ pub(super) static KINDS: &[KindRow] = &[
         ..DEFAULT
     },
     KindRow {
+        kind: MessageKind::ContainerKilled,
+        name: "container-killed",
+        program: "containers",
+        cause: MessageCause::HostMemory,
+        explains_kill: true,
+        patterns: &[(Backend::Host, r"Reason:ErrorExitCode:137")],
+        bare: Bare::Always,
+        words: &["the container was killed (SIGKILL), but Kubernetes does not say `OOMKilled`: a failed \
+             liveness probe or a deletion sends the same signal"],
+        advice: Some(
+            "look at the pod's events first; if the node's kernel killed it, raise the memory limit or load \
+             less data at once",
+        ),
+        unknowns: Some(&["who killed it"]),
+        next: Some(&[Next::Run(
+            "kubectl describe pod POD",
+            "its events: failed probes, evictions, deletions",
+        )]),
+        ..DEFAULT
+    },
+    KindRow {
         kind: MessageKind::Evicted,
         name: "kubernetes-evicted",
         program: "Kubernetes",
@@ -699,6 +753,74 @@ pub(super) static KINDS: &[KindRow] = &[
         advice: Some("load less data at once, use fewer DataLoader workers, or add RAM"),
         unknowns: Some(&["which objects filled the memory, and whether it was a leak or a peak"]),
         next: Some(&[Next::Run("free -g", "what the machine has"), Next::RecordOnCpu]),
+        ..DEFAULT
+    },
+    KindRow {
+        kind: MessageKind::SystemdOomd,
+        name: "systemd-oomd",
+        program: "systemd-oomd",
+        cause: MessageCause::HostMemory,
+        explains_kill: true,
+        patterns: &[(
+            Backend::Host,
+            concat!(
+                r"Killed/[!-~]{1,300}?dueto(?:memorypressurefor/[!-~]{1,300}?being[\d.]+%|",
+                r"memoryused\(\d+\)/total\(\d+\)andswapused)"
+            ),
+        )],
+        words: &["the machine ran low on memory, not the GPU: systemd-oomd killed the program before the \
+             kernel had to"],
+        advice: Some(
+            "load less data at once, use fewer DataLoader workers, or start it where systemd-oomd does not \
+             watch (systemd-run --user --scope -p ManagedOOMMemoryPressure=auto)",
+        ),
+        unknowns: Some(&["which objects filled the memory, and whether it was a leak or a peak"]),
+        next: Some(&[Next::Run("oomctl", "what systemd-oomd watches, and its limits"), Next::RecordOnCpu]),
+        ..DEFAULT
+    },
+    KindRow {
+        kind: MessageKind::Yarn,
+        name: "yarn",
+        program: "YARN",
+        cause: MessageCause::HostMemory,
+        explains_kill: true,
+        patterns: &[(
+            Backend::Host,
+            concat!(
+                r"[Cc]ontainerkilledbyYARNforexceeding(?:physical)?memorylimits\.",
+                r"(?:(?<used>SIZE)of(?<limit>SIZE)(?:physical)?memoryused)?"
+            ),
+        )],
+        words: &["the executor used more of the machine's memory than YARN allows it[: {used} of {limit}]; \
+             the GPU is not involved"],
+        advice: Some(
+            "raise spark.executor.memoryOverhead (Python and native libraries are outside of Java's heap), or \
+             give each task less data",
+        ),
+        unknowns: Some(&["which objects filled the memory, and whether it was a leak or a peak"]),
+        next: Some(&[Next::Run("yarn logs -applicationId APPLICATION", "the logs of the executors")]),
+        ..DEFAULT
+    },
+    KindRow {
+        kind: MessageKind::Java,
+        name: "java",
+        program: "Java",
+        cause: MessageCause::HostMemory,
+        patterns: &[(
+            Backend::Host,
+            concat!(
+                r"java\.lang\.OutOfMemoryError:(?:Javaheapspace|GCoverheadlimitexceeded|",
+                r"Requestedarraysizeexceeds|unabletocreate|Directbuffermemory|Metaspace)"
+            ),
+        )],
+        bare: Bare::Always,
+        words: &["Java ran out of memory: its own limit, not the GPU's"],
+        advice: Some(
+            "raise the limit (java -Xmx, spark.driver.memory and spark.executor.memory), or give it less data \
+             at once",
+        ),
+        unknowns: Some(&["which objects filled the memory, and whether it was a leak or a peak"]),
+        next: Some(&[Next::Run("free -g", "what the machine has")]),
         ..DEFAULT
     },
     KindRow {
@@ -772,13 +894,46 @@ pub(super) static KINDS: &[KindRow] = &[
         patterns: &[
             (Backend::Host, r"\[Errno12\]Cannotallocatememory"),
             (Backend::Host, r"Cannotallocatememory\(oserror12\)"),
-            (Backend::Host, r"unabletommap(?<requested>\d+bytes)fromfile<[^>]{1,300}>:Cannotallocatememory"),
             (Backend::Host, r"MemoryError:couldnotallocate(?<requested>\d+bytes)"),
+            (Backend::Host, r"(?:UR_RESULT|PI)_ERROR_OUT_OF_HOST_MEMORY"),
+            // Less than 1 GB does not fit for another reason: `MemoryMap`.
+            (
+                Backend::Host,
+                r"unabletommap(?<requested>\d{10,19}bytes)fromfile<[^>]{1,300}>:Cannotallocatememory",
+            ),
         ],
-        words: &["out of host memory: Python could not allocate; the GPU is not involved"],
+        words: &["out of host memory: the program could not allocate; the GPU is not involved"],
         advice: Some("load less data at once, use fewer DataLoader workers, or add RAM"),
         unknowns: Some(&["what else filled the memory of the machine"]),
         next: Some(&[Next::Run("free -g", "what the machine has"), Next::RecordOnCpu]),
+        ..DEFAULT
+    },
+    KindRow {
+        kind: MessageKind::MemoryMap,
+        name: "memory-map",
+        program: "Linux",
+        cause: MessageCause::HostMemory,
+        patterns: &[(
+            Backend::Host,
+            concat!(
+                r"unabletommap(?<requested>\d+bytes)fromfile<[^>]{1,300}>:Cannotallocatememory",
+                r"(?:\(12\))?"
+            ),
+        )],
+        words: &[
+            "Linux refused to map another {requested|part} of a file, although memory is left: usually \
+             the process has too many maps (vm.max_map_count, 65,530 by default)",
+        ],
+        advice: Some(
+            "keep fewer tensors that workers sent (`.clone()` what you keep), use \
+             torch.multiprocessing.set_sharing_strategy('file_descriptor'), or raise the limit (sysctl \
+             vm.max_map_count=1048576)",
+        ),
+        unknowns: Some(&["how many maps the process had"]),
+        next: Some(&[
+            Next::Run("sysctl vm.max_map_count", "how many maps a process may have"),
+            Next::Run("wc -l /proc/PID/maps", "how many it has, while it runs"),
+        ]),
         ..DEFAULT
     },
     KindRow {
@@ -835,6 +990,59 @@ pub(super) static KINDS: &[KindRow] = &[
         ..DEFAULT
     },
     KindRow {
+        kind: MessageKind::SharedMemory,
+        name: "shared-memory",
+        program: "DataLoader workers",
+        cause: MessageCause::HostMemory,
+        patterns: &[
+            (Backend::Host, r"insufficientsharedmemory\(shm\)"),
+            (Backend::Host, r"outofsharedmemory"),
+            (
+                Backend::Host,
+                concat!(
+                    r"unabletoopensharedmemoryobject<[^>]{1,200}>in[\w-]{1,40}mode:",
+                    // The object is gone or belongs to somebody else.
+                    r"(?:(?<harmless>Nosuchfile|Permissiondenied)|[^T])"
+                ),
+            ),
+            (Backend::Host, r"unabletowritetofile</torch_"),
+            (Backend::Host, r"unabletommap(?<requested>\d+bytes)fromfile</torch_"),
+            (Backend::Host, r"Nospaceleftondevice:['`]?/dev/shm/"),
+        ],
+        bare: Bare::Always,
+        words: &["shared memory (/dev/shm) is full, not the GPU: DataLoader workers and NCCL pass data \
+             through it"],
+        advice: Some(
+            "docker run --shm-size=16g (or --ipc=host), fewer num_workers, or \
+             torch.multiprocessing.set_sharing_strategy('file_system')",
+        ),
+        unknowns: Some(&["how large /dev/shm is, and how much one batch takes"]),
+        next: Some(&[Next::Run("df -h /dev/shm", "how large it is, and how full")]),
+        ..DEFAULT
+    },
+    KindRow {
+        kind: MessageKind::NcclSharedMemory,
+        name: "nccl-shared-memory",
+        program: "NCCL",
+        cause: MessageCause::HostMemory,
+        patterns: &[(
+            Backend::Host,
+            r"Errorwhilecreatingsharedmemorysegment(?:/dev/shm/[\w-]{1,80}\(size(?<requested_bytes>\d+)\))?",
+        )],
+        bare: Bare::Always,
+        words: &[
+            "NCCL could not create a segment[ of {requested}] in /dev/shm, through which the ranks of a \
+             machine pass data: usually because it is full",
+        ],
+        advice: Some(
+            "docker run --shm-size=16g (or --ipc=host). If /dev/shm has room, the line above the message has \
+             the reason; NCCL_SHM_DISABLE=1 avoids it at the price of speed",
+        ),
+        unknowns: Some(&["how large /dev/shm is, and how full"]),
+        next: Some(&[Next::Run("df -h /dev/shm", "how large it is, and how full")]),
+        ..DEFAULT
+    },
+    KindRow {
         kind: MessageKind::OpenFiles,
         name: "open-files",
         program: "DataLoader workers",
@@ -842,7 +1050,8 @@ pub(super) static KINDS: &[KindRow] = &[
         patterns: &[
             (
                 Backend::Host,
-                r"unabletoopensharedmemoryobject<?[\w/.-]{0,80}>?(?:inread-writemode)?:Toomanyopenfiles",
+                // Releases that do not print the reason have no other.
+                r"unabletoopensharedmemoryobject<?[\w/.-]{0,80}>?(?:in[\w-]{1,40}mode)?(?::Toomanyopenfiles)?",
             ),
             (Backend::Host, r"received\d+itemsofancdata"),
         ],
@@ -855,38 +1064,6 @@ pub(super) static KINDS: &[KindRow] = &[
         ),
         unknowns: Some(&["what the limit is, and which tensors are kept"]),
         next: Some(&[Next::Run("ulimit -n", "how many files a process may have open")]),
-        ..DEFAULT
-    },
-    KindRow {
-        kind: MessageKind::SharedMemory,
-        name: "shared-memory",
-        program: "DataLoader workers",
-        cause: MessageCause::HostMemory,
-        patterns: &[
-            (Backend::Host, r"insufficientsharedmemory\(shm\)"),
-            (Backend::Host, r"outofsharedmemory"),
-            (
-                Backend::Host,
-                concat!(
-                    r"unabletoopensharedmemoryobject(?:<[^>]{1,200}>in[\w-]{1,40}mode:",
-                    // The object is gone or belongs to somebody else.
-                    r"(?<harmless>Nosuchfile|Permissiondenied))?"
-                ),
-            ),
-            (Backend::Host, r"unabletowritetofile</torch_"),
-            (Backend::Host, r"unabletommap(?<requested>\d+bytes)fromfile</torch_"),
-            (Backend::Host, r"Errorwhilecreatingsharedmemorysegment"),
-            (Backend::Host, r"Nospaceleftondevice:['`]?/dev/shm/"),
-        ],
-        bare: Bare::Always,
-        words: &["shared memory (/dev/shm) is full, not the GPU: DataLoader workers and NCCL pass data \
-             through it"],
-        advice: Some(
-            "docker run --shm-size=16g (or --ipc=host), fewer num_workers, or \
-             torch.multiprocessing.set_sharing_strategy('file_system')",
-        ),
-        unknowns: Some(&["how large /dev/shm is, and how much one batch takes"]),
-        next: Some(&[Next::Run("df -h /dev/shm", "how large it is, and how full")]),
         ..DEFAULT
     },
     KindRow {
@@ -1000,6 +1177,78 @@ pub(super) static KINDS: &[KindRow] = &[
         ..DEFAULT
     },
     KindRow {
+        kind: MessageKind::Tpu,
+        name: "tpu",
+        program: "XLA on TPUs",
+        cause: MessageCause::NotPytorch,
+        patterns: &[
+            (
+                Backend::Other,
+                concat!(
+                    r"Ranoutofmemoryinmemoryspacehbm\.",
+                    r"(?:Used(?<used_xla>XLA)of(?<total_xla>XLA)hbm\.?)?"
+                ),
+            ),
+            (
+                Backend::Other,
+                concat!(
+                    r"Attemptingto(?:allocate|reserve)(?<requested_xla>XLA)(?:atthebottomofmemory)?\.",
+                    r"Thatwasnotpossible\.(?:Thereare(?<free_xla>XLA)free)?"
+                ),
+            ),
+            (
+                Backend::Other,
+                concat!(
+                    r"TPUTensorCoreHbmusage:XLA,SparseCoreHbmusageXLA,exceedingavailablebytes:",
+                    r"(?<total_xla>XLA)"
+                ),
+            ),
+        ],
+        words: &[
+            "the program needs {used} of a TPU's memory, and it has {total}: XLA plans memory when it \
+             compiles",
+            "{requested} did not fit into the TPU's memory[: {free} was free]",
+            "the program needs more than the TPU's memory[, {total}]: XLA plans memory when it compiles",
+        ],
+        advice: Some(
+            "a smaller batch per chip, a model that is sharded over more chips, or less kept for the backward \
+             pass (jax.checkpoint)",
+        ),
+        unknowns: Some(&["which arrays it is: XLA lists the largest below the message"]),
+        next: Some(&[Next::Run(
+            "python -c 'import jax; jax.profiler.save_device_memory_profile(\"memory.prof\")'",
+            "in the program, before it fails: what the device holds",
+        )]),
+        ..DEFAULT
+    },
+    KindRow {
+        kind: MessageKind::TpuVmem,
+        name: "tpu-vmem",
+        program: "XLA on TPUs",
+        cause: MessageCause::NotPytorch,
+        patterns: &[(
+            Backend::Other,
+            concat!(
+                r"Ranoutofmemoryinmemoryspace[sv]mem\.",
+                r"(?:Used(?<used_xla>XLA)of(?<total_xla>XLA)[sv]mem\.?)?"
+            ),
+        )],
+        words: &[
+            "not the TPU's main memory: a kernel wants more on-chip memory than the chip has[: {used} of \
+             {total}]",
+        ],
+        advice: Some(
+            "smaller blocks in the kernel (Pallas), or a higher limit \
+             (LIBTPU_INIT_ARGS=--xla_tpu_scoped_vmem_limit_kib=…); a smaller batch does not help",
+        ),
+        unknowns: Some(&[]),
+        next: Some(&[Next::Run(
+            "LIBTPU_INIT_ARGS=--xla_tpu_scoped_vmem_limit_kib=32768 python train.py",
+            "whether a higher limit is enough",
+        )]),
+        ..DEFAULT
+    },
+    KindRow {
         kind: MessageKind::TensorFlow,
         name: "tensorflow",
         program: "TensorFlow",
@@ -1022,13 +1271,6 @@ pub(super) static KINDS: &[KindRow] = &[
                     r"INTERNAL_ERROR)"
                 ),
             ),
-            (
-                Backend::Other,
-                concat!(
-                    r"failedtoallocate[\d.]+[KMG]?\((?<requested>\d+bytes)\)",
-                    r"fromdevice:CUDA_ERROR_OUT_OF_MEMORY"
-                ),
-            ),
         ],
         words: &[
             "TensorFlow ran out of memory[ while allocating {requested}]: its own allocator manages it, not \
@@ -1038,10 +1280,33 @@ pub(super) static KINDS: &[KindRow] = &[
             "tf.config.experimental.set_memory_growth if it shares the GPU with PyTorch; otherwise a smaller \
              batch",
         ),
+        unknowns: Some(&["how full the GPU was, and which other processes used it"]),
+        next: Some(&[Next::ListProcesses]),
+        ..DEFAULT
+    },
+    KindRow {
+        kind: MessageKind::TensorFlowPool,
+        name: "tensorflow-pool",
+        program: "TensorFlow",
+        cause: MessageCause::NotPytorch,
+        patterns: &[(
+            Backend::Other,
+            concat!(
+                r"failedtoallocate[\d.]+[KMG]?\((?<requested>\d+bytes)\)",
+                r"fromdevice:CUDA_ERROR_OUT_OF_MEMORY"
+            ),
+        )],
+        words: &[
+            "TensorFlow could not allocate[ {requested}] for its pool: its own allocator manages memory, not \
+             PyTorch's",
+        ],
+        advice: Some(
+            "tf.config.experimental.set_memory_growth if it shares the GPU with PyTorch; otherwise a smaller \
+             batch",
+        ),
         unknowns: Some(&[
             "how full the GPU was, and which other processes used it",
-            "whether it failed: TensorFlow tries \
-             again with less before it gives up",
+            "whether it failed: TensorFlow tries again with less before it gives up",
         ]),
         next: Some(&[Next::ListProcesses]),
         ..DEFAULT
@@ -1071,11 +1336,31 @@ pub(super) static KINDS: &[KindRow] = &[
         cause: MessageCause::NotPytorch,
         patterns: &[
             (Backend::Other, r"ErrorCode\d+:(?:OutOfMemory|CudaRuntime\(outofmemory\))"),
-            (Backend::Other, r"RequestedamountofGPUmemory\((?<requested>\d+bytes)\)couldnotbeallocated"),
+            (Backend::Other, r"Requestedamountof(?:GPU)?memory\((?<requested>\d+bytes)\)couldnotbeallocated"),
+            (Backend::Other, r"CudaErrorin[\w:]{0,80}allocate:2\(outofmemory\)"),
+            (Backend::Other, r"OutOfMemoryErrorinallocate"),
         ],
         words: &["TensorRT could not allocate[ {requested} of] GPU memory: it manages memory itself, not \
              through PyTorch"],
         advice: Some("a smaller workspace or batch, or end the other processes on the GPU"),
+        unknowns: Some(&["how full the GPU was, and which other processes used it"]),
+        next: Some(&[Next::ListProcesses]),
+        ..DEFAULT
+    },
+    KindRow {
+        kind: MessageKind::TensorRtLlm,
+        name: "tensorrt-llm",
+        program: "TensorRT-LLM",
+        cause: MessageCause::NotPytorch,
+        patterns: &[(
+            Backend::Other,
+            r"CUDAruntimeerrorin::?cudaMalloc\w{0,20}\([!-~]{0,100}?\):outofmemory",
+        )],
+        words: &["TensorRT-LLM could not allocate GPU memory: it manages memory itself, not through PyTorch"],
+        advice: Some(
+            "lower free_gpu_memory_fraction (kv_cache_free_gpu_mem_fraction before), build the engine with a \
+             smaller max_batch_size or max_seq_len, or end the other processes on the GPU",
+        ),
         unknowns: Some(&["how full the GPU was, and which other processes used it"]),
         next: Some(&[Next::ListProcesses]),
         ..DEFAULT
@@ -1128,6 +1413,13 @@ pub(super) static KINDS: &[KindRow] = &[
                     r"mayhelp\.+(?<harmless>forbenchmarkchoice|Ignoringthischoice))?)?"
                 ),
             ),
+            (
+                Backend::Other,
+                concat!(
+                    r"outofresource:tensormemory,Required:(?<tensor_memory_required>\d+),Hardwarelimit",
+                    r"(?:ation)?:(?<tensor_memory_limit>\d+)"
+                ),
+            ),
             // torch.compile names the kernel instead.
             (
                 Backend::Other,
@@ -1140,6 +1432,8 @@ pub(super) static KINDS: &[KindRow] = &[
         words: &[
             "not the GPU's memory: a Triton kernel wants {shared_memory_required} bytes of on-chip \
              shared memory, this GPU has {shared_memory_limit}",
+            "not the GPU's memory: a Triton kernel wants {tensor_memory_required} columns of on-chip tensor \
+             memory, this GPU has {tensor_memory_limit}",
             "not the GPU's memory: a Triton kernel wants more on-chip shared memory than this GPU has",
         ],
         advice: Some("smaller block sizes or num_stages for this kernel; a smaller batch does not help"),
@@ -1161,13 +1455,33 @@ pub(super) static KINDS: &[KindRow] = &[
                 r"allocating(?<requested>SIZE)ondevice(?<device>\d+):cudaMallocfailed:outofmemory",
             ),
             (Backend::Other, r"ggml_vulkan:Devicememoryallocationofsize(?<requested_bytes>\d+)failed"),
-            (Backend::Other, r"llamarunnerprocesshasterminated:cudaMallocfailed:outofmemory"),
+            (Backend::Other, r"llamarunnerprocesshasterminated:(?:cudaMallocfailed|CUDAerror):outofmemory"),
+            (Backend::Other, r"CUDAerror2at[\w./-]{0,200}ggml-cuda\.cu:\d+:outofmemory"),
         ],
         words: &["llama.cpp could not allocate[ {requested} of] GPU memory: it manages memory itself, not \
              through PyTorch"],
         advice: Some("fewer layers on the GPU (-ngl), a shorter context (-c), or a smaller quantization"),
         unknowns: Some(&["how full the GPU was, and which other processes used it"]),
         next: Some(&[Next::ListProcesses]),
+        ..DEFAULT
+    },
+    KindRow {
+        kind: MessageKind::Ollama,
+        name: "ollama-system-memory",
+        program: "Ollama",
+        cause: MessageCause::HostMemory,
+        patterns: &[(
+            Backend::Host,
+            r"modelrequiresmoresystemmemory\((?<requested>SIZE)\)thanisavailable\((?<free>SIZE)\)",
+        )],
+        words: &["the model needs {requested|more} of the machine's memory, not of the GPU's, and \
+             {free|too little} is available"],
+        advice: Some(
+            "a smaller model or quantization, a shorter context (num_ctx), or close other programs; on a \
+             server or in a container, more memory",
+        ),
+        unknowns: Some(&["who uses the rest"]),
+        next: Some(&[Next::Run("free -g", "what the machine has")]),
         ..DEFAULT
     },
     KindRow {
@@ -1201,7 +1515,10 @@ pub(super) static KINDS: &[KindRow] = &[
             "CuPy could not allocate[ {requested} of] GPU memory: it manages memory itself, not through \
              PyTorch",
         ],
-        advice: Some("record a run to see what used the memory"),
+        advice: Some(
+            "cupy.get_default_memory_pool().free_all_blocks() gives back what its pool keeps; \
+             cupy.cuda.set_allocator can give it PyTorch's allocator where both use the GPU",
+        ),
         unknowns: Some(&["how full the GPU was, and which other processes used it"]),
         next: Some(&[Next::ListProcesses]),
         ..DEFAULT
@@ -1211,14 +1528,36 @@ pub(super) static KINDS: &[KindRow] = &[
         name: "onnxruntime",
         program: "ONNX Runtime",
         cause: MessageCause::NotPytorch,
-        patterns: &[(
-            Backend::Other,
-            r"Failedtoallocatememoryforrequestedbufferofsize(?<requested_bytes>\d+)?",
-        )],
+        patterns: &[
+            (Backend::Other, r"Failedtoallocatememoryforrequestedbufferofsize(?<requested_bytes>\d+)?"),
+            (Backend::Other, r"CUDAfailure2:outofmemory;GPU=(?<device>\d+)"),
+        ],
         words: &["ONNX Runtime could not allocate[ {requested} of] memory: it manages memory itself, not \
              through PyTorch"],
-        advice: Some("record a run to see what used the memory"),
-        unknowns: Some(&["how full the GPU was, and which other processes used it"]),
+        advice: Some(
+            "a smaller batch or model. On a GPU, arena_extend_strategy=kSameAsRequested keeps its arena from \
+             doubling, and enable_cpu_mem_arena=False shrinks the one on the CPU",
+        ),
+        unknowns: Some(&["whether it was memory of the GPU or of the machine, and how full that was"]),
+        next: Some(&[Next::ListProcesses, Next::Run("free -g", "what the machine has")]),
+        ..DEFAULT
+    },
+    KindRow {
+        kind: MessageKind::OnnxRuntimeLimit,
+        name: "onnxruntime-limit",
+        program: "ONNX Runtime",
+        cause: MessageCause::Limit,
+        patterns: &[(
+            Backend::Other,
+            concat!(
+                r"Availablememoryof(?<free_bytes>\d+)issmallerthanrequestedbytesof",
+                r"(?<requested_bytes>\d+)"
+            ),
+        )],
+        words: &["ONNX Runtime's own limit: {free|too little} was left of gpu_mem_limit, and \
+             {requested|more} was requested"],
+        advice: Some("raise gpu_mem_limit of the CUDA provider, or use a smaller batch"),
+        unknowns: Some(&["how much of the GPU was free"]),
         next: Some(&[Next::ListProcesses]),
         ..DEFAULT
     },
@@ -1239,7 +1578,9 @@ pub(super) static KINDS: &[KindRow] = &[
             "PaddlePaddle could not allocate[ {requested} of] GPU memory[ with {free} free]: it manages \
              memory itself, not through PyTorch",
         ],
-        advice: Some("record a run to see what used the memory"),
+        advice: Some(
+            "a smaller batch; FLAGS_allocator_strategy=auto_growth if it shares the GPU with other programs",
+        ),
         unknowns: Some(&["how full the GPU was, and which other processes used it"]),
         next: Some(&[Next::ListProcesses]),
         ..DEFAULT
@@ -1253,7 +1594,102 @@ pub(super) static KINDS: &[KindRow] = &[
         words: &["bitsandbytes could not allocate GPU memory: it allocates outside PyTorch"],
         advice: Some("record a run to see what used the memory"),
         unknowns: Some(&["how full the GPU was, and which other processes used it"]),
+        next: Some(&[Next::ListProcesses, Next::Record]),
+        ..DEFAULT
+    },
+    KindRow {
+        kind: MessageKind::Faiss,
+        name: "faiss",
+        program: "FAISS",
+        cause: MessageCause::NotPytorch,
+        patterns: &[
+            (
+                Backend::Other,
+                concat!(
+                    r"[Ff]ailedtocudaMalloc(?<requested>\d+bytes)(?:ondevice(?<device>\d+))?",
+                    r"(?:\(error2outofmemory\)?)?"
+                ),
+            ),
+            (
+                Backend::Other,
+                concat!(
+                    r"StandardGpuResources:allocfailtype\w{1,40}dev(?<device>\d+)space\w{1,20}stream\w{1,20}",
+                    r"size(?<requested>\d+bytes)\(cudaMallocerroroutofmemory\[2\]\)"
+                ),
+            ),
+        ],
+        words: &[
+            "FAISS could not allocate[ {requested} of] GPU memory: it manages memory itself, not through \
+             PyTorch",
+        ],
+        advice: Some(
+            "StandardGpuResources.setTempMemory with a smaller size, useFloat16 or a compressed index (IVFPQ), \
+             or shards of it on several GPUs",
+        ),
+        unknowns: Some(&["how full the GPU was, and which other processes used it"]),
         next: Some(&[Next::ListProcesses]),
+        ..DEFAULT
+    },
+    KindRow {
+        kind: MessageKind::DirectMl,
+        name: "torch-directml",
+        program: "DirectML",
+        cause: MessageCause::NotPytorch,
+        patterns: &[(
+            Backend::Other,
+            concat!(
+                r"Couldnotallocatetensorwith(?<requested>\d+bytes)\.",
+                r"(?:ThereisnotenoughGPUvideomemoryavailable!?)?"
+            ),
+        )],
+        words: &["DirectML could not allocate[ {requested} of] the GPU's memory"],
+        advice: Some("a smaller batch, image or model, half precision, or close other programs on the GPU"),
+        unknowns: Some(&["how full the GPU was, and which other processes used it"]),
+        next: Some(&[Next::Run("taskmgr", "the GPU's dedicated and shared memory, on its Performance page")]),
+        ..DEFAULT
+    },
+    KindRow {
+        kind: MessageKind::Mlx,
+        name: "mlx",
+        program: "MLX",
+        cause: MessageCause::NotPytorch,
+        patterns: &[(
+            Backend::Other,
+            r"InsufficientMemory\(00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory\)",
+        )],
+        bare: Bare::Always,
+        words: &[
+            "the GPU of the Mac ran out of memory while it computed: MLX, or another program that uses \
+             Metal",
+        ],
+        advice: Some(
+            "a smaller model, quantization, batch or context; mx.set_wired_limit and mx.set_cache_limit \
+             decide what MLX keeps",
+        ),
+        unknowns: Some(&["how much was in use, and by whom"]),
+        next: Some(&[Next::Run("sysctl iogpu.wired_limit_mb", "how much memory the GPU may keep")]),
+        ..DEFAULT
+    },
+    KindRow {
+        kind: MessageKind::MlxBuffer,
+        name: "mlx-buffer",
+        program: "MLX",
+        cause: MessageCause::Limit,
+        patterns: &[(
+            Backend::Other,
+            concat!(
+                r"\[metal::malloc\]Attemptingtoallocate(?<requested>\d+bytes)whichisgreaterthanthemaximum",
+                r"allowedbuffersizeof(?<limit>\d+bytes)"
+            ),
+        )],
+        words: &["Metal does not allocate a single buffer of {requested|this size}: its limit is \
+             {limit|smaller}"],
+        advice: Some(
+            "compute it in parts: a smaller batch, a shorter context or prefill (--prefill-step-size), a \
+             quantized KV cache",
+        ),
+        unknowns: Some(&[]),
+        next: Some(&[Next::Run("sysctl iogpu.wired_limit_mb", "how much memory the GPU may keep")]),
         ..DEFAULT
     },
 ];

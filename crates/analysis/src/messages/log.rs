@@ -41,8 +41,14 @@ pub(super) fn narrow(line: &str) -> Cow<'_, str> {
 /// Adds a clean line to a text that has no white space at all. `\n` in a line of JSON is white space too.
 pub(super) fn squeeze(line: &str, into: &mut String) {
     let mut rest = line;
+    let begin = into.len();
     while !rest.is_empty() {
         let plain = rest.bytes().position(|byte| !is_plain(byte)).unwrap_or(rest.len());
+        // Two numbers of a line stay two.
+        let is_digit = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_digit);
+        if plain > 0 && is_digit(into.as_bytes()[begin..].last()) && is_digit(rest.as_bytes().first()) {
+            into.push(' ');
+        }
         into.push_str(&rest[..plain]);
         rest = &rest[plain..];
         let mut letters = rest.chars();
@@ -132,8 +138,17 @@ fn pid(prefix: &str) -> Option<u64> {
     rest[..end].parse().ok()
 }
 
-/// Removes terminal control sequences, also where JSON has escaped them.
+/// Removes terminal control sequences, also where JSON has escaped them, and HTML's escapes.
 fn without_escapes(line: &str) -> Cow<'_, str> {
+    if line.contains('&') && line.contains(';') {
+        let plain =
+            [("&nbsp;", " "), ("&gt;", ">"), ("&lt;", "<"), ("&quot;", "\""), ("&#39;", "'"), ("&amp;", "&")]
+                .iter()
+                .fold(line.to_owned(), |text, (escape, letter)| text.replace(escape, letter));
+        if plain != line {
+            return Cow::Owned(without_escapes(&plain).into_owned());
+        }
+    }
     static ESCAPES: LazyLock<Regex> = LazyLock::new(|| {
         pattern(r"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033)(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]{0,200}\x07|[@-Z])")
     });
@@ -171,6 +186,7 @@ mod tests {
         check("[2059991.491542] Out of memory: Killed", "Out of memory: Killed", None);
         check("Apr 25 19:05:01 node1 kernel: [ 7097.005193] Killed", "Killed", None);
         check("\x1b[1;31mRuntimeError\x1b[0m: x", "RuntimeError: x", None);
+        check("Tried to allocate 12.50&nbsp;MiB &gt; x", "Tried to allocate 12.50 MiB > x", None);
         check("23.69 GiB of which", "23.69 GiB of which", None);
     }
 
@@ -184,9 +200,9 @@ mod tests {
     #[test]
     fn nothing_but_words_is_left() {
         let mut text = String::new();
-        for line in [r#"{"m": "a\n\tb \"c\""}"#, "2.00 Gi", "B `free`"] {
+        for line in [r#"{"m": "a\n\tb \"c\""}"#, "2.00 Gi", "B `free` 1", "2 3"] {
             squeeze(line, &mut text);
         }
-        assert_eq!(text, r#"{"m":"ab"c""}2.00GiBfree"#);
+        assert_eq!(text, r#"{"m":"ab"c""}2.00GiBfree12 3"#);
     }
 }

@@ -3,21 +3,26 @@
 use super::allocator_message::ParsedMessage;
 use super::kinds::{Backend, KINDS, MessageKind};
 use super::log::pattern;
-use super::numbers::{Numbers, SIZE};
+use super::numbers::{Numbers, SIZE, XLA_SIZE};
 use regex::{Captures, Regex};
 use std::sync::LazyLock;
 
 /// One pattern that finds where any of the table's patterns begins.
 pub(super) fn beginnings() -> String {
-    let plain = |words: &str| UNNAMED.replace_all(&words.replace("SIZE", SIZE), "(?:").into_owned();
+    let plain = |words: &str| UNNAMED.replace_all(&filled(words), "(?:").into_owned();
     let all = KINDS.iter().flat_map(|row| row.patterns);
     all.map(|(_, words)| format!("(?:{})", plain(words))).collect::<Vec<_>>().join("|")
+}
+
+/// A pattern of the table with its sizes filled in.
+fn filled(words: &str) -> String {
+    words.replace("SIZE", SIZE).replace("XLA", XLA_SIZE)
 }
 
 static UNNAMED: LazyLock<Regex> = LazyLock::new(|| pattern(r"\(\?<\w+>"));
 
 static PATTERNS: LazyLock<Vec<(MessageKind, Backend, Regex)>> = LazyLock::new(|| {
-    let anchored = |words: &str| pattern(&format!("^(?:{})", words.replace("SIZE", SIZE)));
+    let anchored = |words: &str| pattern(&format!("^(?:{})", filled(words)));
     let rows = KINDS.iter().flat_map(|row| row.patterns.iter().map(move |found| (row.kind, found)));
     rows.map(|(kind, &(backend, words))| (kind, backend, anchored(words))).collect()
 });

@@ -27,7 +27,7 @@ pub(crate) use log::pattern;
 pub use numbers::{Numbers, OtherProcess};
 pub use parts::{MemoryPart, MemoryShare};
 pub use render::{Explanation, written};
-pub use scan::MessageReader;
+pub use scan::{MessageReader, Server};
 pub(crate) use scan::{SearchedText, TextObserver, TextOrigin};
 pub use traceback::TracebackSite;
 
@@ -50,6 +50,8 @@ pub struct Message {
     pub count: u64,
     /// The innermost line of the user's own code in the traceback above it.
     pub site: Option<TracebackSite>,
+    /// The inference server whose log it is in.
+    pub server: Option<Server>,
 }
 
 impl Message {

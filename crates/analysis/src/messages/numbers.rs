@@ -12,13 +12,13 @@ pub struct Numbers {
     pub total: Option<Bytes>,
     /// Free memory of the device.
     pub free: Option<Bytes>,
-    /// Memory of PyTorch's tensors.
+    /// Memory of PyTorch's tensors, and `private_pools` where the message has it.
     pub allocated: Option<Bytes>,
     /// Memory that PyTorch's allocator holds, with and without tensors in it.
     pub reserved: Option<Bytes>,
     /// Memory that PyTorch's allocator holds without tensors in it.
     pub reserved_unallocated: Option<Bytes>,
-    /// The part of `allocated` in private pools of CUDA graphs.
+    /// Unused memory in private pools of CUDA graphs. PyTorch adds it to what it calls allocated.
     pub private_pools: Option<Bytes>,
     /// What the process was allowed to have: a fraction, a watermark, the limit of a container.
     pub limit: Option<Bytes>,
@@ -49,8 +49,15 @@ pub struct OtherProcess {
 }
 
 /// Names of the numbers in [`Numbers::more`].
-pub(super) const MORE_NAMES: [&str; 5] =
-    ["prefill_tokens", "max_model_len", "kv_cache_tokens", "shared_memory_required", "shared_memory_limit"];
+pub(super) const MORE_NAMES: [&str; 7] = [
+    "prefill_tokens",
+    "max_model_len",
+    "kv_cache_tokens",
+    "shared_memory_required",
+    "shared_memory_limit",
+    "tensor_memory_required",
+    "tensor_memory_limit",
+];
 
 impl Numbers {
     /// Stores a number as a message writes it under its name in the patterns; returns whether the name is
@@ -58,13 +65,20 @@ impl Numbers {
     pub(super) fn set(&mut self, name: &str, text: &str) -> bool {
         let bytes = || known_size(text);
         let in_unit = |unit: &str| known_size(&format!("{}{unit}", text.replace(',', "")));
+        let of_xla = || known_size(&format!("{}iB", text.trim_end_matches('B')));
         let plain = || text.replace(',', "").parse::<u64>().ok();
         match name {
-            "requested" => self.requested = bytes(),
+            // However large: that it is impossible is what the message says.
+            "requested" => self.requested = size(text),
             "requested_bytes" => self.requested = plain().map(Bytes),
             "allocated" => self.allocated = bytes(),
             "other_allocations" => self.other_allocations = bytes(),
             "limit" => self.limit = bytes(),
+            "requested_xla" => self.requested = of_xla(),
+            "free_xla" => self.free = of_xla(),
+            "total_xla" => self.total = of_xla(),
+            "used_xla" => self.used = of_xla(),
+            "free_bytes" => self.free = plain().map(Bytes),
             "limit_kib" => self.limit = in_unit("KiB"),
             "free" => self.free = bytes(),
             "free_gib" => self.free = in_unit("GiB"),
@@ -88,6 +102,16 @@ impl Numbers {
             }
         }
         true
+    }
+
+    /// Memory of PyTorch's tensors alone.
+    pub(crate) fn tensors(&self) -> Option<Bytes> {
+        Some(self.allocated? - self.private_pools.unwrap_or_default())
+    }
+
+    /// Whether the request is more than any machine has: a shape or an index is wrong.
+    pub(super) fn is_impossible(&self) -> bool {
+        self.requested.is_some_and(|bytes| bytes >= LARGEST_REQUEST)
     }
 
     /// Bytes that PyTorch holds without a tensor in them.
@@ -189,6 +213,9 @@ pub(super) const ROUNDING_BYTES: Bytes = Bytes(32 << 20);
 /// A size as a message writes it, without white space: `20.00MiB`, `512bytes`.
 pub(super) const SIZE: &str = r"\d+(?:\.\d*|,\d\d?)?(?:bytes|[KMGTP]i?B)";
 
+/// A size as XLA writes it: `21.90G`, `0B`.
+pub(super) const XLA_SIZE: &str = r"\d+(?:\.\d+)?[BKMGT]";
+
 /// Reads what [`SIZE`] has matched. MB means MiB: programs that print MB here, such as MPS, divide by 1024.
 pub(super) fn size(text: &str) -> Option<Bytes> {
     let unit_at = text.find(|letter: char| letter.is_ascii_alphabetic())?;
@@ -207,6 +234,9 @@ pub(super) fn size(text: &str) -> Option<Bytes> {
 pub(super) fn known_size(text: &str) -> Option<Bytes> {
     size(text).filter(|bytes| bytes.0 < IMPOSSIBLE_BYTES)
 }
+
+/// Requests of this much are mistakes.
+const LARGEST_REQUEST: Bytes = Bytes(1 << 50);
 
 /// No process has this much; PyTorch prints 17179869184.00 GiB where the driver says "not available".
 const IMPOSSIBLE_BYTES: u64 = 1 << 60;

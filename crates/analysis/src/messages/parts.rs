@@ -13,6 +13,8 @@ pub enum MemoryPart {
     Held,
     /// Memory that PyTorch holds without tensors in it.
     Cached,
+    /// Unused memory in private pools, which PyTorch counts as allocated.
+    PrivatePools,
     /// Context and libraries of this process.
     Own,
     /// Other processes that the message names.
@@ -30,6 +32,7 @@ impl MemoryPart {
             MemoryPart::Tensors => "tensors",
             MemoryPart::Held => "held by PyTorch",
             MemoryPart::Cached => "cached by PyTorch",
+            MemoryPart::PrivatePools => "unused in private pools",
             MemoryPart::Own => "non-PyTorch memory (this process)",
             MemoryPart::Others => "other processes",
             MemoryPart::Unexplained => "outside PyTorch, owner unknown",
@@ -65,11 +68,12 @@ impl Message {
         let numbers = &self.numbers;
         let (total, free) = (numbers.total?, numbers.free?);
         // What vLLM finds when it begins is nobody's tensors.
-        let tensors = if self.kind == MessageKind::VllmStartup { Bytes::ZERO } else { numbers.allocated? };
+        let tensors = if self.kind == MessageKind::VllmStartup { Bytes::ZERO } else { numbers.tensors()? };
+        let pools = numbers.private_pools.unwrap_or_default();
         let cached = numbers.unallocated().unwrap_or_default();
         let (own, unexplained) = match numbers.own() {
-            Some(own) => (own - tensors - cached, numbers.unexplained()?),
-            None => (Bytes::ZERO, total - free - tensors - cached - numbers.of_others()),
+            Some(own) => (own - tensors - cached - pools, numbers.unexplained()?),
+            None => (Bytes::ZERO, total - free - tensors - cached - pools - numbers.of_others()),
         };
         let others = numbers.of_others();
         let is_rounding = numbers.own().is_some() && unexplained.0 < total.0 / 200;
@@ -77,6 +81,7 @@ impl Message {
         Some(vec![
             MemoryShare { part: MemoryPart::Tensors, bytes: tensors },
             MemoryShare { part: MemoryPart::Cached, bytes: cached },
+            MemoryShare { part: MemoryPart::PrivatePools, bytes: pools },
             MemoryShare { part: MemoryPart::Own, bytes: own },
             MemoryShare { part: MemoryPart::Others, bytes: others },
             MemoryShare { part: MemoryPart::Unexplained, bytes: unexplained },

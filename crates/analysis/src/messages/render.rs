@@ -3,10 +3,10 @@
 use super::Message;
 use super::advice::{self, NextCommand};
 use super::judge::{Reason, judge, segment};
-use super::kinds::{Backend, MessageCause, MessageKind};
+use super::kinds::{Backend, MessageCause};
 use super::numbers::Numbers;
 use super::template::filled;
-use crate::words::{listed, percent, share};
+use crate::words::{grouped, listed, percent, share};
 use snapshot::Bytes;
 
 /// What one message means: the cause, in words, and what to do.
@@ -66,6 +66,12 @@ pub fn written(bytes: Bytes) -> String {
     )
 }
 
+/// A size that no machine has: `4,072.73 PiB`.
+fn written_in_pib(bytes: Bytes) -> String {
+    let hundredths = (bytes.0 as f64 / (1u64 << 50) as f64 * 100.0).round() as u64;
+    format!("{}.{:02} PiB", grouped(hundredths / 100), hundredths % 100)
+}
+
 /// `22.97 GiB`, or these words where the message has no such number.
 fn written_or(bytes: Option<Bytes>, otherwise: &str) -> String {
     bytes.map_or_else(|| otherwise.to_owned(), written)
@@ -76,8 +82,9 @@ fn summary(message: &Message, reason: Reason) -> String {
     let requested = written_or(numbers.requested, "the request");
     match reason {
         Reason::Kind => filled(message.kind.row().words, message),
-        Reason::LargerThanDevice if message.kind == MessageKind::TorchOverflow => {
-            "a request of more than 1 EB: no tensor is that large, a shape or an index is wrong".to_owned()
+        Reason::Impossible => {
+            let requested = numbers.requested.map_or_else(|| "more than 1 EB".to_owned(), written_in_pib);
+            format!("a request of {requested}: no memory is that large, so a shape or an index is wrong")
         }
         Reason::LargerThanDevice => {
             let total = written_or(numbers.total, "unknown");
@@ -99,6 +106,12 @@ fn summary(message: &Message, reason: Reason) -> String {
             )
         }
         Reason::Limit => limit(message),
+        Reason::FreeWasEnough if message.backend == Backend::Mps => format!(
+            "Metal refused {requested}, although {} is far from the limit of {}: on a virtual machine without \
+             a GPU of its own, for example",
+            written(numbers.allocated.unwrap_or_default() + numbers.other_allocations.unwrap_or_default()),
+            written_or(numbers.limit, "MPS")
+        ),
         Reason::FreeWasEnough => format!(
             "{} was free on {device} and {requested} was requested: the message does not show why \
              that failed",
@@ -120,8 +133,8 @@ fn no_room(message: &Message, reason: Reason) -> String {
     let (numbers, device) = (&message.numbers, message.device_name());
     let requested = written_or(numbers.requested, "the request");
     let tensors = numbers
-        .allocated
-        .map_or_else(|| "the tensors".to_owned(), |allocated| format!("{} of tensors", written(allocated)));
+        .tensors()
+        .map_or_else(|| "the tensors".to_owned(), |tensors| format!("{} of tensors", written(tensors)));
     let word = message.backend.device_word();
     let card =
         numbers.total.map_or_else(|| format!("the {word}"), |total| with_article(&written(total), word));
@@ -258,12 +271,14 @@ fn details(message: &Message, reason: Reason, also: Option<MessageCause>) -> Vec
     }
     details.extend(other_uses(numbers, reason, also));
     if let Some(pools) = numbers.private_pools {
+        let graphs = if message.backend == Backend::Hip { "HIP graphs" } else { "CUDA graphs" };
         details.push(format!(
-            "{} of it is in private pools (CUDA graphs), which only their own graphs can use",
+            "{} more is unused in private pools, which only their own {graphs} can use; the message counts \
+             it as allocated",
             written(pools)
         ));
     }
-    if numbers.total.zip(numbers.allocated).is_some_and(|(total, allocated)| allocated > total) {
+    if numbers.total.zip(numbers.tensors()).is_some_and(|(total, tensors)| tensors > total) {
         details.push(
             "tensors exceed the GPU's memory: the driver moved some to host memory, as it does on Windows"
                 .to_owned(),
@@ -354,6 +369,9 @@ fn not_pytorchs(numbers: &Numbers) -> Option<String> {
 }
 
 fn free_was_enough(message: &Message) -> String {
+    if message.backend == Backend::Mps {
+        return "a smaller batch or a higher limit does not help".to_owned();
+    }
     if message.backend == Backend::Xpu {
         return "XPU drivers do not allocate blocks larger than 4 GiB, some even less, unless relaxed limits \
              are enabled"

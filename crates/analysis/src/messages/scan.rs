@@ -26,6 +26,8 @@ pub struct MessageReader {
     more: u64,
     /// Whether the log says who kills processes, and not for their memory.
     is_killer_named: bool,
+    /// The inference server that writes the log.
+    server: Option<Server>,
 }
 
 struct Start {
@@ -35,6 +37,28 @@ struct Start {
     pid: Option<u64>,
     /// A line of source code that raises the message is not the message.
     is_code: bool,
+}
+
+/// A server of language models, which divides a GPU by its own settings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Server {
+    /// vLLM.
+    Vllm,
+    /// SGLang.
+    Sglang,
+}
+
+impl Server {
+    /// The server that a line of a log is from, where its prefix or the paths in it say so.
+    fn of(line: &str) -> Option<Server> {
+        static VLLM: LazyLock<Regex> = LazyLock::new(|| {
+            pattern(
+                r"EngineCore|MQLLMEngine|VllmWorker|multiproc_executor\.py|gpu_model_runner\.py|/vllm/[\w/]+\.py",
+            )
+        });
+        static SGLANG: LazyLock<Regex> = LazyLock::new(|| pattern(r"/sglang/[\w/]+\.py|sglang::scheduler"));
+        if VLLM.is_match(line) { Some(Server::Vllm) } else { SGLANG.is_match(line).then_some(Server::Sglang) }
+    }
 }
 
 /// Text of a log without white space, as it is searched for messages, and the lines that it comes from.
@@ -127,6 +151,7 @@ impl MessageReader {
         self.take_line(&last, observer);
         self.look_through(self.text.len(), observer);
         self.drop_echoes();
+        self.found.iter_mut().for_each(|message| message.server = self.server);
         (self.found, self.more)
     }
 
@@ -155,6 +180,7 @@ impl MessageReader {
         let at = self.text.len();
         self.starts.push(Start { at, line, rank: clean.rank, pid: clean.pid, is_code });
         self.is_killer_named |= names_killer(code);
+        self.server = self.server.or_else(|| Server::of(part));
         if is_killed(code) {
             self.add(MessageKind::Killed, Backend::Host, None, Numbers::default(), line, clean.rank);
         }
@@ -196,9 +222,12 @@ impl MessageReader {
             .get(start)
             .map_or((1, None, false, 0), |start| (start.line, start.rank, start.is_code, start.at));
         let (before, rest) = text.split_at(at);
-        let Some(parsed) = matching::read(rest).or_else(|| allocator_message::read(rest)) else {
+        let read = |rest| matching::read(rest).or_else(|| allocator_message::read(rest));
+        let Some(parsed) = read(rest) else {
             return rest.chars().next().map_or(1, char::len_utf8);
         };
+        let next_line = self.line_that_begins_in_last_number(text, at + parsed.end);
+        let parsed = next_line.and_then(|next| read(&text[at..next])).unwrap_or(parsed);
         let end = at + parsed.end;
         let ends_line = self.starts.binary_search_by_key(&end, |start| start.at).is_ok() || end >= text.len();
         let begins = begins.min(at);
@@ -210,9 +239,25 @@ impl MessageReader {
         };
         let is_bare = parsed.numbers.is_empty() && parsed.device.is_none();
         if !is_code && !parsed.is_harmless && (!is_bare || is_error(talk)) {
-            self.add(parsed.kind, parsed.backend, parsed.device, parsed.numbers, line, rank);
+            let is_pinning = parsed.kind == MessageKind::CudaError && self.frames.is_pinning(line, rank);
+            let (kind, backend) =
+                if is_pinning { (MessageKind::Pinned, Backend::Host) } else { (parsed.kind, parsed.backend) };
+            self.add(kind, backend, parsed.device, parsed.numbers, line, rank);
         }
         parsed.end.max(1)
+    }
+
+    /// Where a line begins in the number before `end`. Unless the number ends as in a sentence, where it may
+    /// have been wrapped, the line has a number of its own: a time, the percentage of a progress bar.
+    fn line_that_begins_in_last_number(&self, text: &str, end: usize) -> Option<usize> {
+        let digits = text[..end].bytes().rev().take_while(u8::is_ascii_digit).count();
+        let first = self.starts.partition_point(|start| start.at <= end - digits);
+        let begins = self.starts.get(first).map(|start| start.at).filter(|&begins| begins < end)?;
+        let line_end = self.starts.get(first + 1).map_or(text.len(), |next| next.at);
+        let mut after = text[end..line_end.max(end)].chars();
+        let is_sentence = after.next().is_none_or(|letter| ".,;)\\\"'".contains(letter))
+            && !after.next().is_some_and(|letter| letter.is_ascii_digit());
+        (!is_sentence).then_some(begins)
     }
 
     fn add(
@@ -224,8 +269,17 @@ impl MessageReader {
         line: u64,
         rank: Option<u32>,
     ) {
-        let mut message =
-            Message { kind, backend, device, rank, numbers, lines: vec![line], count: 1, site: None };
+        let mut message = Message {
+            kind,
+            backend,
+            device,
+            rank,
+            numbers,
+            lines: vec![line],
+            count: 1,
+            site: None,
+            server: None,
+        };
         let key = format!("{kind:?} {device:?} {:?}", message.numbers);
         let alike = self.known.get(&key).into_iter().flatten();
         let known = alike.copied().find(|&known| self.found[known].repeats(&message));
@@ -323,8 +377,9 @@ fn is_killed(line: &str) -> bool {
         );
         pattern(&format!("{shell}|{code}"))
     });
-    static ADVICE: LazyLock<Regex> =
-        LazyLock::new(|| pattern(r"(?:^|\s)(?:[Ii]f|[Ww]hen|means|e\.g\.|usually)\s"));
+    static ADVICE: LazyLock<Regex> = LazyLock::new(|| {
+        pattern(r"(?:^|\s)(?:[Ii]f|[Ww]hen|means|indicates|shows?|e\.g\.|usually|exits? with)\s")
+    });
     let may_be = line.contains("illed") || line.contains("137") || line.contains("-9");
     may_be && !ADVICE.is_match(line) && KILLED.is_match(line)
 }

@@ -76,7 +76,7 @@ impl Frames {
             return self.push(TracebackFrame { log_line, rank, code: Some(code), is_drawn: true });
         }
         if let Some((number, code)) = marked(text) {
-            self.mark(rank, number, code);
+            self.mark(log_line, rank, number, code);
             return;
         }
         // The line below a frame is its code, unless it is already the message.
@@ -93,9 +93,14 @@ impl Frames {
     }
 
     /// The line that an arrow marks is where the frame above stands.
-    fn mark(&mut self, rank: Option<u32>, number: u64, code: &str) {
+    fn mark(&mut self, log_line: u64, rank: Option<u32>, number: u64, code: &str) {
         let last = self.seen.back_mut().filter(|last| last.rank == rank);
-        let Some(last) = last.and_then(|frame| frame.code.as_mut()) else { return };
+        let Some(last) = last.and_then(|frame| frame.code.as_mut()) else {
+            // The name of the file is not in the text: the line is only known by its code.
+            let code = Some(code.chars().take(200).collect());
+            let site = TracebackSite { file: String::new(), line: 0, function: String::new(), code };
+            return self.push(TracebackFrame { log_line, rank, code: Some(site), is_drawn: true });
+        };
         if last.line == 0 || last.line == number {
             last.line = number;
             last.code = Some(code.chars().take(200).collect());
@@ -107,6 +112,14 @@ impl Frames {
             self.seen.pop_front();
         }
         self.seen.push_back(frame);
+    }
+
+    /// Whether the traceback that ends with the message at this line ends in a call that pins memory.
+    pub(super) fn is_pinning(&self, log_line: u64, rank: Option<u32>) -> bool {
+        let own = self.seen.iter().rev().find(|frame| frame.rank == rank && frame.log_line <= log_line);
+        let innermost = own.filter(|frame| log_line - frame.log_line <= MAX_LINES_TO_MESSAGE);
+        let pins = |code: &str| PINS.is_match(code);
+        innermost.and_then(|frame| frame.code.as_ref()?.code.as_deref()).is_some_and(pins)
     }
 
     /// The innermost frame of the user's own code in the traceback that ends with the message at this line.
@@ -134,6 +147,11 @@ impl Frames {
 
 /// `ValueError: …`, `torch.OutOfMemoryError: …`
 static EXCEPTION: LazyLock<Regex> = LazyLock::new(|| pattern(r"^[\w.]*(?:Error|Exception|Warning)(?-u:\b)"));
+
+/// `x.pin_memory()`, `torch.empty(n, pin_memory=True)`
+static PINS: LazyLock<Regex> = LazyLock::new(|| {
+    pattern(r"\.pin_memory\(|(?-u:\b)(?:empty|zeros|ones|full|rand|randn|tensor)\w*\(.*pin_memory=True")
+});
 
 /// `----> 3 code` of IPython, `❱ 42 │   │   code` of rich: the number and the code.
 fn marked(text: &str) -> Option<(u64, &str)> {

@@ -362,6 +362,11 @@ impl Case<'_> {
 
     fn raise_for_kv_cache(&self) -> SettingChange {
         let (plan, name) = (self.plan, self.engine.setting());
+        if let (Some(minimum), Some(value)) = (self.launch.fraction_minimum, self.launch.fraction)
+            && plan.largest_safe().is_none()
+        {
+            return Self::change_from_minimum(name, minimum, value);
+        }
         if plan.anchor.is_none() || plan.largest_safe().is_none() {
             let missing = plan.kv_cache.filter(|&size| size < 0).map_or_else(String::new, |kv_cache| {
                 format!(" by at least {} of the GPU's memory", written(size(-kv_cache)))
@@ -403,6 +408,21 @@ impl Case<'_> {
                 }
             }
         }
+    }
+
+    /// The change where SGLang says from which value on the KV cache has any memory.
+    fn change_from_minimum(name: &str, minimum: f64, value: f64) -> SettingChange {
+        let reasons = vec![format!("the log says that the KV cache begins above {}", shown(minimum))];
+        if value > minimum {
+            let fix = format!(
+                "{name}={} is already above the minimum that SGLang names, so something else takes the memory: \
+                 lower --max-running-requests or --max-mamba-cache-size, or shorten --context-length",
+                shown(value)
+            );
+            return SettingChange { reasons, ..SettingChange::keep(fix) };
+        }
+        let fix = format!("raise {name} from {} to more than {}", shown(value), shown(minimum));
+        SettingChange { turn: Turn::Raise, to: None, fix, reasons }
     }
 
     fn raise_for_length(&self) -> SettingChange {

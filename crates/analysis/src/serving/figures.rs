@@ -92,6 +92,8 @@ pub(super) struct EngineLaunch {
     pub(super) utilization: Option<f64>,
     /// Value of SGLang's `mem_fraction_static`.
     pub(super) fraction: Option<f64>,
+    /// Value of `mem_fraction_static` above which the KV cache has any memory, where SGLang names it.
+    pub(super) fraction_minimum: Option<f64>,
     /// Whether CUDA graphs are turned off.
     pub(super) is_eager: bool,
     /// Whether vLLM has subtracted its estimate for CUDA graphs from the KV cache.
@@ -136,6 +138,7 @@ impl EngineLaunch {
             "utilization" => self.utilization = fraction(text).or(self.utilization),
             "utilization_rounded" => self.utilization = self.utilization.or_else(|| fraction(text)),
             "fraction" => self.fraction = fraction(text).or(self.fraction),
+            "fraction_minimum" => self.fraction_minimum = fraction(text),
             "eager" => self.is_eager = true,
             "graphs_in_budget" => self.has_graphs_in_budget = true,
             "kv_by_hand" => self.has_kv_by_hand = true,

@@ -235,7 +235,10 @@ pub(super) const LINES: &[LineRow] = &[
     ),
     sglang(
         Failed(ServingFailure::NoKvCache),
-        r"LoadedweightsleavenoGPUmemoryfortheKVcacheunder--mem-fraction-static=(?<fraction>FRACTION)",
+        concat!(
+            r"LoadedweightsleavenoGPUmemoryfortheKVcacheunder--mem-fraction-static=(?<fraction>FRACTION)",
+            r"(?:\.Raise(?:--mem-fraction-staticabove|ittoatleast)(?<fraction_minimum>FRACTION))?"
+        ),
     ),
     sglang(
         Failed(ServingFailure::PoolExhausted),

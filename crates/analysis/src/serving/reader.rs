@@ -45,7 +45,10 @@ impl TextObserver for LastLaunch {
         while let Some(found) = next_line(text.text, at).filter(|found| found.at < text.end) {
             at = found.end;
             let origin = text.origin(found.at);
-            if !origin.is_code {
+            // A sentence that quotes a failure is none.
+            let is_quoted = matches!(found.row.event, LineEvent::Failed(_))
+                && text.text[..found.at].ends_with(['"', '\'', '“', '‘']);
+            if !origin.is_code && !is_quoted {
                 self.take(&found, origin);
             }
         }

@@ -70,7 +70,7 @@ numpy | numpy | host |  | host_memory | requested=58.0 GiB
 numpy-point | numpy | host |  | host_memory | requested=117 GiB
 shared-memory | shared-memory | host |  | host_memory | 
 shared-memory-full | shared-memory | host |  | host_memory | 
-shared-memory-open | shared-memory | host |  | host_memory | 
+shared-memory-open | open-files | host |  | host_memory | 
 vllm-startup | vllm-startup | cuda |  | other_process | free=31.44 GiB, total=47.38 GiB, requested=45.01 GiB
 vllm-startup-small | vllm-startup | cuda |  | limit | free=3.22 GiB, total=4.0 GiB, requested=3.6 GiB
 vllm-kv-cache | vllm-kv-cache | cuda |  | limit | 
@@ -82,6 +82,139 @@ tensorflow | tensorflow | other |  | not_pytorch |
 triton | triton-shared-memory | other |  | not_pytorch | shared_memory_required=131072, shared_memory_limit=101376
 ggml | ggml | other | 1 | not_pytorch | requested=9866.00 MiB
 ";
+
+/// Other programs' messages in short: what is expected, and the text.
+const LINES: &[(&str, &str)] = &[
+    (
+        "tpu | other |  | not_pytorch | used=21.90 GiB, total=7.48 GiB",
+        r#"jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. Used 21.90G of 7.48G hbm. Exceeded hbm capacity by 14.42G."#,
+    ),
+    (
+        "tpu-vmem | other |  | not_pytorch | used=17.25 MiB, total=16.00 MiB",
+        r#"RuntimeError: Bad StatusOr access: RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space vmem. Used 17.25M of 16.00M vmem. Exceeded vmem capacity by 1.25M."#,
+    ),
+    (
+        "tpu | other |  | not_pytorch | requested=5.39 GiB, free=2.85 GiB",
+        r#"ValueError: RESOURCE_EXHAUSTED: Error allocating device buffer: Attempting to allocate 5.39G. That was not possible. There are 2.85G free.; (0x0x0_HBM0)"#,
+    ),
+    (
+        "tpu | other |  | not_pytorch | requested=6.47 GiB, free=5.32 GiB",
+        r#"jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Attempting to reserve 6.47G at the bottom of memory. That was not possible. There are 5.32G free, 0B reserved, and 5.32G reservable."#,
+    ),
+    (
+        "tpu | other |  | not_pytorch | total=95.74 GiB",
+        r#"RESOURCE_EXHAUSTED: TPU TensorCore Hbm usage: 34.82G, SparseCore Hbm usage 174.10G, exceeding available bytes: 95.74G"#,
+    ),
+    (
+        "onnxruntime-limit | other |  | limit | free=189612800 bytes, requested=221179904 bytes",
+        r#"[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Non-zero status code returned while running Conv node. Name:'c' Status Message: bfc_arena.cc:358 void* onnxruntime::BFCArena::AllocateRawInternal(size_t, bool, onnxruntime::Stream*) Available memory of 189612800 is smaller than requested bytes of 221179904"#,
+    ),
+    (
+        "onnxruntime | other | 0 | not_pytorch",
+        r#"Microsoft.ML.OnnxRuntimeGenAI.OnnxRuntimeGenAIException: CUDA failure 2: out of memory ; GPU=0 ; hostname=HOST ; expr=cudaMalloc((void**)&p, size);"#,
+    ),
+    (
+        "onnxruntime | other |  | capacity | requested=4585490524328388608 bytes",
+        r#"bfc_arena.cc:376 void* onnxruntime::BFCArena::AllocateRawInternal(size_t, bool, onnxruntime::Stream*, bool, onnxruntime::WaitNotificationFn) Failed to allocate memory for requested buffer of size 4585490524328388608"#,
+    ),
+    (
+        "torch-1.4 | cuda | 0 | capacity | requested=17179869181.42 GiB, total=15.92 GiB, allocated=8.41 GiB, free=6.21 GiB, reserved=8.47 GiB",
+        r#"RuntimeError: CUDA out of memory. Tried to allocate 17179869181.42 GiB (GPU 0; 15.92 GiB total capacity; 8.41 GiB already allocated; 6.21 GiB free; 8.47 GiB reserved in total by PyTorch)"#,
+    ),
+    (
+        "torch-mps | mps |  | unknown | allocated=0 bytes, other_allocations=0 bytes, limit=7.93 GiB, requested=256 bytes",
+        r#"RuntimeError: MPS backend out of memory (MPS allocated: 0 bytes, other allocations: 0 bytes, max allowed: 7.93 GB). Tried to allocate 256 bytes on shared pool. Use PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 to disable upper limit for memory allocations (may cause system failure)."#,
+    ),
+    (
+        "memory-map | host |  | host_memory | requested=1024 bytes",
+        r#"RuntimeError: unable to mmap 1024 bytes from file </torch_24388_3149150117_1021>: Cannot allocate memory (12)"#,
+    ),
+    (
+        "nccl-shared-memory | host |  | host_memory | requested=9637888 bytes",
+        r#"node1:101:137 [0] NCCL WARN Error while creating shared memory segment /dev/shm/nccl-NzwJ7O (size 9637888)"#,
+    ),
+    (
+        "container-killed | host |  | host_memory",
+        r#"    Last State:     Terminated
+      Reason:       Error
+      Exit Code:    137"#,
+    ),
+    (
+        "systemd-oomd | host |  | host_memory",
+        r#"systemd-oomd[812]: Killed /user.slice/user-1000.slice/user@1000.service/app.slice/app-org.gnome.Terminal.slice/vte-spawn-1234.scope due to memory pressure for /user.slice/user-1000.slice/user@1000.service being 62.39% > 50.00% for > 20s with reclaim activity"#,
+    ),
+    (
+        "yarn | host |  | host_memory | used=12.5 GiB, limit=12 GiB",
+        r#"ERROR YarnScheduler: Lost executor 3 on node3: Container killed by YARN for exceeding memory limits. 12.5 GB of 12 GB physical memory used. Consider boosting spark.yarn.executor.memoryOverhead."#,
+    ),
+    (
+        "java | host |  | host_memory",
+        r#"Exception in thread "main" java.lang.OutOfMemoryError: Java heap space
+	at java.util.Arrays.copyOf(Arrays.java:3332)"#,
+    ),
+    (
+        "tensorrt | other |  | not_pytorch",
+        r#"[E] [TRT] safeRuntime.cpp (25) - Cuda Error in nvinfer1::internal::DefaultAllocator::allocate: 2 (out of memory)"#,
+    ),
+    (
+        "tensorrt | other |  | not_pytorch | requested=150994944 bytes",
+        r#"[TensorRT] ERROR: Requested amount of memory (150994944 bytes) could not be allocated. There may not be enough free memory for allocation to succeed."#,
+    ),
+    (
+        "tensorrt-llm | other |  | not_pytorch",
+        r#"[TensorRT-LLM][ERROR] [TensorRT-LLM][ERROR] CUDA runtime error in ::cudaMallocAsync(ptr, n, mCudaStream->get()): out of memory (tensorrt_llm/runtime/tllmBuffers.h:112)"#,
+    ),
+    (
+        "cuda-error | xpu |  | unknown",
+        r#"RuntimeError: Native API failed. Native API returns: -5 (PI_ERROR_OUT_OF_RESOURCES)"#,
+    ),
+    (
+        "python | host |  | host_memory",
+        r#"RuntimeError: Native API failed. Native API returns: -6 (PI_ERROR_OUT_OF_HOST_MEMORY)"#,
+    ),
+    ("ggml | other |  | not_pytorch", r#"CUDA error 2 at ggml-cuda.cu:359: out of memory"#),
+    (
+        "ollama-system-memory | host |  | host_memory | requested=10.6 GiB, free=7.4 GiB",
+        r#"Error: model requires more system memory (10.6 GiB) than is available (7.4 GiB)"#,
+    ),
+    (
+        "ggml | other |  | not_pytorch",
+        r#"Error: llama runner process has terminated: CUDA error: out of memory"#,
+    ),
+    (
+        "tensorflow-pool | other |  | not_pytorch | requested=2147483648 bytes",
+        r#"E tensorflow/stream_executor/cuda/cuda_driver.cc:806] failed to allocate 2.00G (2147483648 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory"#,
+    ),
+    (
+        "faiss | other | 1 | not_pytorch | requested=536870912 bytes",
+        r#"RuntimeError: Error in virtual void* faiss::gpu::StandardGpuResourcesImpl::allocMemory(const faiss::gpu::AllocRequest&) at faiss/gpu/StandardGpuResources.cpp:443: Error: 'err == cudaSuccess' failed: Failed to cudaMalloc 536870912 bytes on device 1 (error 2 out of memory"#,
+    ),
+    (
+        "faiss | other | 0 | not_pytorch | requested=1610612736 bytes",
+        r#"Error: 'err == cudaSuccess' failed: StandardGpuResources: alloc fail type TemporaryMemoryBuffer dev 0 space Device stream 0x7f7b46ba9a60 size 1610612736 bytes (cudaMalloc error out of memory [2])"#,
+    ),
+    (
+        "torch-directml | other |  | not_pytorch | requested=234881024 bytes",
+        r#"RuntimeError: Could not allocate tensor with 234881024 bytes. There is not enough GPU video memory available!"#,
+    ),
+    (
+        "mlx | other |  | not_pytorch",
+        r#"libc++abi: terminating due to uncaught exception of type std::runtime_error: [METAL] Command buffer execution failed: Insufficient Memory (00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)"#,
+    ),
+    (
+        "mlx-buffer | other |  | limit | requested=48736917632 bytes, limit=30150672384 bytes",
+        r#"RuntimeError: [metal::malloc] Attempting to allocate 48736917632 bytes which is greater than the maximum allowed buffer size of 30150672384 bytes."#,
+    ),
+    (
+        "triton-shared-memory | other |  | not_pytorch | tensor_memory_required=768, tensor_memory_limit=512",
+        r#"triton.runtime.errors.OutOfResources: out of resource: tensor memory, Required: 768, Hardware limit: 512. Reducing block sizes or `num_stages` may help."#,
+    ),
+    (
+        "cuda-error | cuda |  | unknown",
+        r#"RuntimeError: cumm/include/tensorview/tensor.h:223
+cuda failed with error 2 out of memory. use CUDA_LAUNCH_BLOCKING=1 to get correct traceback."#,
+    ),
+];
 
 struct Row {
     name: &'static str,
@@ -96,7 +229,12 @@ fn rows() -> Vec<Row> {
         let text = std::fs::read_to_string(folder.join(format!("{name}.txt"))).expect("the fixture is there");
         Row { name, text, expected: expected.trim_end_matches(['|', ' ']).to_owned() }
     };
-    TABLE.trim().lines().map(row).collect()
+    let short = |&(expected, text): &(&'static str, &str)| Row {
+        name: expected,
+        text: text.to_owned(),
+        expected: expected.to_owned(),
+    };
+    TABLE.trim().lines().map(row).chain(LINES.iter().map(short)).collect()
 }
 
 /// A message as a row of the table.
@@ -298,6 +436,38 @@ fn a_message_that_is_cut_off_anywhere_has_no_invented_number() {
 }
 
 #[test]
+fn a_driver_that_cannot_pin_memory_is_out_of_host_memory() {
+    let log = |code: &str| {
+        format!(
+            "  File \"train.py\", line 20, in load\n    {code}\nRuntimeError: CUDA error: out of memory\n"
+        )
+    };
+    let boxed =
+        "│ ❱ 217 │   │   return tensor.pin_memory()   │\n╰────────╯\nRuntimeError: CUDA error: out of memory";
+    for log in [log("x = x.pin_memory()"), log("x = torch.empty(9, pin_memory=True)"), boxed.to_owned()] {
+        let found = messages(log.as_bytes());
+        assert_eq!(found[0].kind.name(), "pinned-memory", "{log}");
+    }
+    for code in ["x = x.cuda()", "loader = DataLoader(data, pin_memory=True)", "def pin_memory(self):"] {
+        assert_eq!(messages(log(code).as_bytes())[0].kind.name(), "cuda-error", "{code}");
+    }
+}
+
+#[test]
+fn a_number_ends_where_the_next_line_has_its_own() {
+    let arena =
+        "onnxruntime::BFCArena::AllocateRawInternal Failed to allocate memory for requested buffer of size";
+    for after in
+        ["\n\n2021-07-08:01:27:55,801 ERROR [web.py:1793]", "\n 50%|█████     | 5/10 [00:01<00:01]", " 12"]
+    {
+        let found = messages(format!("{arena} 25690112{after}").as_bytes());
+        assert_eq!(found[0].numbers.requested, Some(Bytes(25_690_112)), "{after}");
+    }
+    let wrapped = messages(format!("{arena} 25690\n112\n").as_bytes());
+    assert_eq!(wrapped[0].numbers.requested, Some(Bytes(25_690_112)));
+}
+
+#[test]
 fn half_a_number_is_none() {
     for text in [
         "CUDA out of memory. Tried to allocate 1 -  1.05 GiB allowed",
@@ -463,7 +633,7 @@ fn short_messages_are_distinguished() {
         ("Error: llama runner process has terminated: cudaMalloc failed: out of memory", "ggml not_pytorch"),
         (
             "RuntimeError: unable to open shared memory object </torch_3422_1> in read-write mode",
-            "shared-memory host_memory",
+            "open-files host_memory",
         ),
         ("OSError: [Errno 28] No space left on device: '/dev/shm/sem.mp-1x'", "shared-memory host_memory"),
         (

@@ -24,10 +24,14 @@ pub(super) fn print(explained: &ExplainedLog, terminal: &mut Terminal) -> anyhow
     if explained.messages.is_empty() && serving.is_none() {
         return paragraph(" ", " ", &nothing(explained), None, terminal);
     }
-    let messages = counted(explained.messages.len() as u64 + explained.more, "message");
+    let messages = match explained.messages.len() as u64 + explained.more {
+        // The engine's own words are not counted.
+        0 => String::new(),
+        messages => format!(" · {}", counted(messages, "message")),
+    };
     let (name, lines) = (printable(&explained.name), counted(explained.lines, "line"));
     let engine = serving.map_or_else(String::new, |report| format!(" · {}", serving_text::engine(report)));
-    writeln!(terminal.out(), "{name} · {lines} · {messages}{engine}")?;
+    writeln!(terminal.out(), "{name} · {lines}{messages}{engine}")?;
     if let Some(report) = serving {
         writeln!(terminal.out())?;
         serving_text::print(report, terminal)?;
@@ -131,6 +135,7 @@ fn look(part: MemoryPart) -> (char, Style) {
     match part {
         MemoryPart::Tensors | MemoryPart::Held => ('█', Style::Cyan),
         MemoryPart::Cached => ('▒', Style::Yellow),
+        MemoryPart::PrivatePools => ('▓', Style::Yellow),
         MemoryPart::Own => ('▚', Style::Bold),
         MemoryPart::Others => ('▞', Style::Red),
         MemoryPart::Unexplained => ('░', Style::Red),
