@@ -94,6 +94,8 @@ pub(crate) struct TensorNode {
     pub(crate) graph: HasGraph,
     /// Whether it is a single number.
     pub(crate) scalar: bool,
+    /// Whether it is a single number exactly if all of its parents are: arithmetic.
+    pub(crate) elementwise: bool,
     /// Whether it shares the memory of something larger.
     pub(crate) part: bool,
     /// Whether it is an item or attribute of its parent, taken out without computing anything.

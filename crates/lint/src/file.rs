@@ -287,6 +287,21 @@ impl<'t, 'a> PythonFile<'t, 'a> {
         self.imports.iter().filter(move |(_, found)| **found == path).map(|(name, _)| *name)
     }
 
+    /// Returns whether anything is imported from a module: `from torch.optim import Adam`.
+    pub(crate) fn imports_from(&self, module: &str) -> bool {
+        self.imports.values().any(|path| path.strip_prefix(module).is_some_and(|rest| rest.starts_with('.')))
+    }
+
+    /// Returns whether a class has a base that neither the file nor PyTorch defines.
+    pub(crate) fn has_unknown_base(&self, class: &DefinedClass<'t, 'a>) -> bool {
+        let is_known = |base: &Expr<'a>| match base.kind {
+            ExprKind::Name("object" | "ABC" | "Protocol") => true,
+            ExprKind::Name(name) if self.classes_by_name.contains_key(name) => true,
+            _ => self.path(base).is_some_and(|path| path.starts_with("torch.")),
+        };
+        !class.class.bases.iter().all(is_known)
+    }
+
     /// Returns whether an attribute or keyword of this name is anywhere in the file.
     pub(crate) fn mentions(&self, name: &str) -> bool {
         self.mentioned.contains(name)

@@ -15,8 +15,8 @@ mod stmts;
 
 use crate::asked::{Asked, AskedImport};
 use crate::facts::{
-    AbstractValue, At, Container, ContainerId, FunctionFacts, GradMode, HasGraph, Loop, LoopId, NodeId,
-    Returned, TensorNode, TensorOrigin,
+    AbstractValue, At, BackwardCall, Container, ContainerId, FunctionFacts, GradMode, HasGraph, Loop, LoopId,
+    NodeId, Returned, TensorNode, TensorOrigin,
 };
 use crate::file::{ClassKind, FunctionId, PythonFile};
 use crate::summary::{DefinitionKind, FunctionSummary, Imports, Mentioned, turns_gradients_off};
@@ -175,9 +175,33 @@ impl<'w, 't, 'a> FunctionWalk<'w, 't, 'a> {
         }
         let body = self.file.body_of(self.facts.id);
         self.body(body);
+        self.mark_scalars();
         self.facts.returned = self.returned();
         self.facts.names = std::mem::take(&mut self.names);
         self.facts
+    }
+
+    /// Marks what has to be a single number because `backward()` is called on it without gradients, with what
+    /// that was computed from and what was computed from it by arithmetic.
+    fn mark_scalars(&mut self) {
+        let without_gradients = |backward: &&BackwardCall<'_, '_>| {
+            let is_method = backward.call.method().is_some_and(|(_, name)| name == "backward");
+            !backward.is_grad() && is_method && backward.call.args.is_empty()
+        };
+        let roots = self.facts.backwards.iter().filter(without_gradients);
+        let mut open: Vec<NodeId> = roots.flat_map(|backward| backward.nodes.iter().copied()).collect();
+        while let Some(at) = open.pop() {
+            let node = &mut self.facts.nodes[at.0];
+            if !std::mem::replace(&mut node.scalar, true) && node.elementwise {
+                open.extend(&node.parents);
+            }
+        }
+        for at in 0..self.facts.nodes.len() {
+            let node = &self.facts.nodes[at];
+            let is_scalar =
+                node.elementwise && node.parents.iter().all(|parent| self.facts.node(*parent).scalar);
+            self.facts.nodes[at].scalar |= is_scalar;
+        }
     }
 
     fn parameter(
@@ -232,6 +256,7 @@ impl<'w, 't, 'a> FunctionWalk<'w, 't, 'a> {
             parents,
             graph,
             scalar: false,
+            elementwise: false,
             part: false,
             item: false,
             from_unknown: false,

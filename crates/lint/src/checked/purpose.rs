@@ -1,10 +1,12 @@
 //! Purpose of a loop or function: training, or evaluation, after which `backward()` is never called.
 
 use super::Checked;
-use crate::facts::{At, CallFact, FunctionFacts, KeptValue, LoopId, NodeId, Returned, TensorStore};
+use crate::facts::{
+    AbstractValue, At, CallFact, FunctionFacts, HasGraph, KeptValue, LoopId, NodeId, Returned, TensorStore,
+};
 use crate::file::FunctionId;
 use crate::torch;
-use crate::tree::{SourceRange, StmtKind, walk};
+use crate::tree::{ExprKind, SourceRange, StmtKind, walk};
 
 impl<'t, 'a> Checked<'_, 't, 'a> {
     /// Returns whether the iterations of a loop are steps: over batches, with a `backward()`, or the
@@ -175,7 +177,10 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
             || torch::reads_as_evaluation(self.file.name_of(facts.id))
                 && (over_batches || !torch::reads_as_inference(self.file.name_of(facts.id)))
             || self.is_in_evaluation_mode(facts, node)
-            || !self.trains() && self.is_own_model(facts, node) && !self.is_passed_on(facts, store)
+            || !self.trains()
+                && (!self.may_train() || torch::reads_as_inference(self.file.name_of(facts.id)))
+                && self.is_own_model(facts, node)
+                && !self.is_passed_on(facts, store)
     }
 
     /// Returns whether a model behind a tensor is frozen: its forward pass may record nothing.
@@ -210,6 +215,10 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
     /// Returns whether the model was created in this function, by its object or by the script, so that no
     /// other code can train it.
     pub(crate) fn is_own_model(&self, facts: &FunctionFacts<'t, 'a>, node: NodeId) -> bool {
+        // A base class of another file may train it.
+        if self.file.class_of(facts.id).is_some_and(|class| self.file.has_unknown_base(class)) {
+            return false;
+        }
         let ancestors = facts.ancestors(node);
         let mut passes = facts.forwards.iter().filter(|(_, result, _)| ancestors.contains(result));
         passes.any(|(model, result, _)| {
@@ -282,6 +291,52 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
         ["backward", "manual_backward", "fit", "zero_grad", "autograd", "training_step"]
             .iter()
             .any(|name| self.file.mentions(name))
+    }
+
+    /// Returns whether the file trains, or makes an optimizer with which another file may.
+    pub(crate) fn may_train(&self) -> bool {
+        self.trains()
+            || ["optim", "optimizer"].iter().any(|name| self.file.mentions(name))
+            || self.file.imports_from("torch.optim")
+    }
+
+    /// Returns whether something that was computed from a forward pass goes to where `backward()` may be
+    /// called on it: a loss is given to a function of another file or a base class, and its result is unused.
+    pub(crate) fn gives_loss_away(&self, facts: &FunctionFacts<'t, 'a>, pass: NodeId) -> bool {
+        let is_loss = |value: &AbstractValue<'a>| match value {
+            AbstractValue::Tensor(node) => {
+                let of = facts.node(*node);
+                of.scalar && of.graph != HasGraph::No && facts.comes_from(*node, pass)
+            }
+            _ => false,
+        };
+        let mut gives = false;
+        walk(self.file.body_of(facts.id), &mut |stmt| {
+            let StmtKind::Expr(expr) = &stmt.kind else { return };
+            let call = facts.calls.iter().find(|call| call.expr.range == expr.range);
+            gives |= call.is_some_and(|call| self.is_foreign(call) && call.args.iter().any(is_loss));
+        });
+        gives
+    }
+
+    /// Returns whether a call is of a function that neither the file nor a library that is known defines.
+    pub(crate) fn is_foreign(&self, call: &CallFact<'t, 'a>) -> bool {
+        const KNOWN: &[&str] =
+            &["torch", "torchvision", "numpy", "math", "sys", "os", "json", "wandb", "tqdm", "builtins"];
+        const METHODS: &[&str] =
+            &["append", "extend", "add", "update", "put", "log", "write", "info", "print"];
+        let mut names = (0..self.file.functions.len()).map(|id| self.file.name_of(FunctionId(id)));
+        match (&call.path, &call.call.callee.kind) {
+            (Some(path), _) => {
+                !KNOWN.contains(&path.split('.').next().unwrap_or("")) && self.imports.get(path).is_none()
+            }
+            (None, ExprKind::Attribute(base, method)) => {
+                let is_own = self.file.key(base) == Some("self");
+                is_own && !METHODS.contains(method) && !names.any(|name| name == *method)
+            }
+            (None, ExprKind::Name(name)) => self.file.is_from_star(name),
+            _ => false,
+        }
     }
 
     /// Returns whether the last mode set on the model before it was `eval()`.

@@ -1,6 +1,6 @@
 use crate::checked::Checked;
 use crate::edit::{Applicability, Edit, Fix};
-use crate::facts::{FunctionFacts, HasGraph, LoopId, NodeId, Returned};
+use crate::facts::{AbstractValue, FunctionFacts, HasGraph, LoopId, NodeId, Returned};
 use crate::file::FunctionId;
 use crate::rule::{Diagnostic, Rule};
 use crate::severity::RuleSeverity;
@@ -110,6 +110,7 @@ pub(super) fn passes<'x, 't, 'a>(
                 .iter()
                 .any(|backward| backward.nodes.iter().any(|root| facts.comes_from(*root, *node)));
             if is_root
+                || checked.gives_loss_away(facts, *node)
                 || gives_back(checked, facts, *node)
                 || batches.is_none() && is_dropped(checked, facts, *node)
                 || checked.file.is_frozen(model)
@@ -139,11 +140,31 @@ fn only_infers(checked: &Checked<'_, '_, '_>, facts: &FunctionFacts<'_, '_>, nod
     let mut loops = (0..facts.loops.len()).map(LoopId);
     let uses_gpu = ["cuda", "device"].iter().any(|word| checked.file.source.contains(word));
     uses_gpu
+        && !checked.may_train()
         && loops.any(|id| facts.loops[id.0].range.contains(range) && checked.infers(facts, id))
         // A script without functions may also be the demonstration of a model; those load no weights.
         && (facts.id != FunctionId::MODULE || checked.file.mentions("load_state_dict"))
         && checked.is_own_model(facts, node)
         && facts.returned == Returned::Plain
+        && !reads_as_training(checked.file.name_of(facts.id))
+        && !yields(checked, facts)
+}
+
+/// Returns whether a function is named for training: `train_epoch`, `learn`, `update`.
+fn reads_as_training(name: &str) -> bool {
+    let mut words = name.split('_');
+    words.any(|word| matches!(word, "train" | "training" | "learn" | "update" | "optimize" | "step"))
+}
+
+/// Returns whether a function is a generator: whoever reads it may differentiate what it gives.
+fn yields(checked: &Checked<'_, '_, '_>, facts: &FunctionFacts<'_, '_>) -> bool {
+    let mut yields = false;
+    walk(checked.file.body_of(facts.id), &mut |stmt| {
+        for expr in stmt.expressions() {
+            yields |= expr.any(&mut |part| matches!(&part.kind, ExprKind::Yield(_)));
+        }
+    });
+    yields
 }
 
 /// Returns whether a function is named for evaluation (`_eval_step`, `validate`) and returns nothing with a
@@ -241,7 +262,11 @@ pub(super) fn decorate(checked: &Checked<'_, '_, '_>, facts: &FunctionFacts<'_, 
         function.decorators.iter().any(|decorator| checked.file.text(decorator.range).contains("jit"));
     let differentiates =
         uses_gradients(checked, range) || !facts.backwards.is_empty() || checked.calls_backward(facts, range);
-    if facts.id == FunctionId::MODULE || runs_later || is_compiled || differentiates {
+    // What is given the model may need gradients: an attack, an explanation.
+    let gives_model_away = facts.calls.iter().any(|call| {
+        checked.is_foreign(call) && call.args.iter().any(|arg| matches!(arg, AbstractValue::Model))
+    });
+    if facts.id == FunctionId::MODULE || runs_later || is_compiled || differentiates || gives_model_away {
         return None;
     }
     let torch = checked.file.name_for("torch", facts.id)?;

@@ -228,7 +228,7 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
         if name.ends_with("scaler.scale") {
             let scalar = parts.iter().all(|part| self.facts.node(*part).scalar);
             let node = self.derive(parts, expr.range);
-            self.facts.nodes[node.0].scalar = scalar;
+            (self.facts.nodes[node.0].scalar, self.facts.nodes[node.0].elementwise) = (scalar, true);
             return AbstractValue::Tensor(node);
         }
         AbstractValue::Unknown

@@ -162,6 +162,7 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
                 let was = self.facts.node(*node);
                 let (scalar, on_host) = (was.scalar, was.on_host);
                 (self.facts.nodes[sum.0].scalar, self.facts.nodes[sum.0].on_host) = (scalar, on_host);
+                self.facts.nodes[sum.0].elementwise = true;
                 if outlives && self.facts.node(sum).graph != HasGraph::No && operator != Operator::Modulo {
                     let at = self.at;
                     self.facts.carried.push(Carried {

@@ -119,6 +119,7 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
         let scalar = parts.iter().all(|part| self.facts.node(*part).scalar);
         let node = self.derive(parts, range);
         self.facts.nodes[node.0].scalar = scalar;
+        self.facts.nodes[node.0].elementwise = true;
         self.facts.nodes[node.0].from_unknown =
             values.iter().any(|value| matches!(value, AbstractValue::Unknown | AbstractValue::Outer(_)));
         AbstractValue::Tensor(node)
@@ -215,6 +216,16 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
         AbstractValue::Tensor(made)
     }
 
+    /// Returns whether a variable was last assigned a number of Python: `int(scores.argmax())`.
+    fn is_number(&self, name: &str) -> bool {
+        let last = self.facts.emptied.iter().rev().find(|(bound, _)| *bound == name);
+        let value =
+            last.and_then(|(_, at)| self.file.text(*at).split_once('=')).map(|(_, value)| value.trim());
+        value.is_some_and(|value| {
+            value.starts_with("int(") || value.starts_with("len(") || value.ends_with(".item()")
+        })
+    }
+
     fn subscript(
         &mut self,
         expr: &'t Expr<'a>,
@@ -239,8 +250,10 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
                             matches!(part.kind, ExprKind::Literal(Literal::Number(_)) | ExprKind::Sign(_))
                         })
                     }
-                    // A computed index: `batch[best]`.
-                    ExprKind::Name(_) => at == AbstractValue::Plain,
+                    // `batch[i]`; a mask or a tensor of indices makes a copy.
+                    ExprKind::Name(name) => {
+                        at == AbstractValue::Counter || at == AbstractValue::Plain && self.is_number(name)
+                    }
                     _ => false,
                 };
                 self.facts.nodes[made.0].part = cuts;

@@ -63,7 +63,8 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             // `no_grad() if evaluating else nullcontext()`, or a custom manager of the project.
             return Some(GradMode::Unknown);
         }
-        let is_generic = ["grad", "inference", "ctx", "context"].iter().any(|part| written.contains(part));
+        let is_generic =
+            ["grad", "inference", "ctx", "context", "eval"].iter().any(|part| written.contains(part));
         is_generic.then_some(GradMode::Unknown)
     }
 }
