@@ -31,8 +31,42 @@ pub(crate) fn reads_as_module(key: &str) -> bool {
             | "policy"
             | "student"
             | "teacher"
-    ) || name.ends_with("_model")
-        || name.ends_with("_net")
+    ) || (name.ends_with("_model") || name.ends_with("_net")) && !begins_with_verb(name)
+}
+
+/// Returns whether a name is that of a function which does something with a model: `flatten_model`.
+fn begins_with_verb(name: &str) -> bool {
+    const VERBS: &[&str] = &[
+        "get",
+        "make",
+        "build",
+        "create",
+        "load",
+        "flatten",
+        "init",
+        "setup",
+        "save",
+        "count",
+        "print",
+        "freeze",
+        "prepare",
+        "convert",
+        "export",
+        "wrap",
+        "compile",
+        "parse",
+        "define",
+        "select",
+        "update",
+        "fit",
+        "run",
+        "set",
+        "choose",
+        "generate",
+        "instantiate",
+        "construct",
+    ];
+    name.trim_start_matches('_').split('_').next().is_some_and(|first| VERBS.contains(&first))
 }
 
 /// Returns whether an attribute of a model of this name is usually a model itself.

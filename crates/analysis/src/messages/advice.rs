@@ -3,7 +3,7 @@
 
 use super::judge::Reason;
 use super::kinds::{Backend, MessageCause, MessageKind, Next};
-use super::{Message, Server};
+use super::{InferenceServer, Message};
 
 /// A command to run next.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -58,15 +58,15 @@ fn fix_for_cause(message: &Message, cause: MessageCause, reason: Reason) -> &'st
         MessageCause::OtherProcess => {
             "end the other process, or choose another GPU with CUDA_VISIBLE_DEVICES"
         }
-        MessageCause::Capacity if message.server == Some(Server::Vllm) => {
+        MessageCause::Capacity if message.server == Some(InferenceServer::Vllm) => {
             "lower gpu_memory_utilization, which leaves more for activations and CUDA graphs, or limit the \
-             work at one time: max_num_seqs, max_num_batched_tokens. `oomph explain` finds the value if the log \
-             goes back to the start of vLLM"
+             work at one time: max_num_seqs, max_num_batched_tokens. `oomph explain` finds the value if \
+             the log goes back to the start of vLLM"
         }
-        MessageCause::Capacity if message.server == Some(Server::Sglang) => {
+        MessageCause::Capacity if message.server == Some(InferenceServer::Sglang) => {
             "lower --mem-fraction-static, which leaves more for activations and CUDA graphs, or limit the \
-             work at one time: --max-running-requests, --chunked-prefill-size. `oomph explain` finds the value \
-             if the log goes back to the start of SGLang"
+             work at one time: --max-running-requests, --chunked-prefill-size. `oomph explain` finds the \
+             value if the log goes back to the start of SGLang"
         }
         MessageCause::Capacity if reason == Reason::NonPytorch => {
             "give the other library less: a server that reserves memory for itself (mem-fraction-static, \

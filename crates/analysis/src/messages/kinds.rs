@@ -246,8 +246,8 @@ pub(super) struct KindRow {
     /// Whether it says who sent the SIGKILL that a shell only reports as "Killed".
     pub(super) explains_kill: bool,
     /// Regular expressions for the message without its white space, and what runs out of memory when they
-    /// match. `SIZE` stands for a size, `XLA` for one of XLA; a group has the name of the number that it captures (`matching.rs`).
-    /// At one place in a text the first pattern of the table counts.
+    /// match. `SIZE` stands for a size, `XLA` for one as XLA writes it; a group has the name of the number
+    /// that it captures (`matching.rs`). At one place in a text the first pattern of the table counts.
     pub(super) patterns: &'static [(Backend, &'static str)],
     /// Where the words without a number count as an error.
     pub(super) bare: Bare,
@@ -794,8 +794,8 @@ pub(super) static KINDS: &[KindRow] = &[
         words: &["the executor used more of the machine's memory than YARN allows it[: {used} of {limit}]; \
              the GPU is not involved"],
         advice: Some(
-            "raise spark.executor.memoryOverhead (Python and native libraries are outside of Java's heap), or \
-             give each task less data",
+            "raise spark.executor.memoryOverhead (Python and native libraries are outside of Java's heap), \
+             or give each task less data",
         ),
         unknowns: Some(&["which objects filled the memory, and whether it was a leak or a peak"]),
         next: Some(&[Next::Run("yarn logs -applicationId APPLICATION", "the logs of the executors")]),
@@ -816,8 +816,8 @@ pub(super) static KINDS: &[KindRow] = &[
         bare: Bare::Always,
         words: &["Java ran out of memory: its own limit, not the GPU's"],
         advice: Some(
-            "raise the limit (java -Xmx, spark.driver.memory and spark.executor.memory), or give it less data \
-             at once",
+            "raise the limit (java -Xmx, spark.driver.memory and spark.executor.memory), or give it less \
+             data at once",
         ),
         unknowns: Some(&["which objects filled the memory, and whether it was a leak or a peak"]),
         next: Some(&[Next::Run("free -g", "what the machine has")]),
@@ -1051,7 +1051,10 @@ pub(super) static KINDS: &[KindRow] = &[
             (
                 Backend::Host,
                 // Releases that do not print the reason have no other.
-                r"unabletoopensharedmemoryobject<?[\w/.-]{0,80}>?(?:in[\w-]{1,40}mode)?(?::Toomanyopenfiles)?",
+                concat!(
+                    r"unabletoopensharedmemoryobject<?[\w/.-]{0,80}>?(?:in[\w-]{1,40}mode)?",
+                    r"(?::Toomanyopenfiles)?"
+                ),
             ),
             (Backend::Host, r"received\d+itemsofancdata"),
         ],
@@ -1211,8 +1214,8 @@ pub(super) static KINDS: &[KindRow] = &[
             "the program needs more than the TPU's memory[, {total}]: XLA plans memory when it compiles",
         ],
         advice: Some(
-            "a smaller batch per chip, a model that is sharded over more chips, or less kept for the backward \
-             pass (jax.checkpoint)",
+            "a smaller batch per chip, a model that is sharded over more chips, or less kept for the \
+             backward pass (jax.checkpoint)",
         ),
         unknowns: Some(&["which arrays it is: XLA lists the largest below the message"]),
         next: Some(&[Next::Run(
@@ -1623,8 +1626,8 @@ pub(super) static KINDS: &[KindRow] = &[
              PyTorch",
         ],
         advice: Some(
-            "StandardGpuResources.setTempMemory with a smaller size, useFloat16 or a compressed index (IVFPQ), \
-             or shards of it on several GPUs",
+            "StandardGpuResources.setTempMemory with a smaller size, useFloat16 or a compressed index \
+             (IVFPQ), or shards of it on several GPUs",
         ),
         unknowns: Some(&["how full the GPU was, and which other processes used it"]),
         next: Some(&[Next::ListProcesses]),

@@ -27,7 +27,7 @@ pub(crate) use log::pattern;
 pub use numbers::{Numbers, OtherProcess};
 pub use parts::{MemoryPart, MemoryShare};
 pub use render::{Explanation, written};
-pub use scan::{MessageReader, Server};
+pub use scan::{InferenceServer, MessageReader};
 pub(crate) use scan::{SearchedText, TextObserver, TextOrigin};
 pub use traceback::TracebackSite;
 
@@ -51,7 +51,7 @@ pub struct Message {
     /// The innermost line of the user's own code in the traceback above it.
     pub site: Option<TracebackSite>,
     /// The inference server whose log it is in.
-    pub server: Option<Server>,
+    pub server: Option<InferenceServer>,
 }
 
 impl Message {

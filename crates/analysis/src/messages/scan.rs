@@ -27,7 +27,7 @@ pub struct MessageReader {
     /// Whether the log says who kills processes, and not for their memory.
     is_killer_named: bool,
     /// The inference server that writes the log.
-    server: Option<Server>,
+    server: Option<InferenceServer>,
 }
 
 struct Start {
@@ -41,23 +41,28 @@ struct Start {
 
 /// A server of language models, which divides a GPU by its own settings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Server {
+pub enum InferenceServer {
     /// vLLM.
     Vllm,
     /// SGLang.
     Sglang,
 }
 
-impl Server {
+impl InferenceServer {
     /// The server that a line of a log is from, where its prefix or the paths in it say so.
-    fn of(line: &str) -> Option<Server> {
+    fn of(line: &str) -> Option<InferenceServer> {
         static VLLM: LazyLock<Regex> = LazyLock::new(|| {
-            pattern(
-                r"EngineCore|MQLLMEngine|VllmWorker|multiproc_executor\.py|gpu_model_runner\.py|/vllm/[\w/]+\.py",
-            )
+            pattern(concat!(
+                r"EngineCore|MQLLMEngine|VllmWorker|multiproc_executor\.py|gpu_model_runner\.py|",
+                r"/vllm/[\w/]+\.py"
+            ))
         });
         static SGLANG: LazyLock<Regex> = LazyLock::new(|| pattern(r"/sglang/[\w/]+\.py|sglang::scheduler"));
-        if VLLM.is_match(line) { Some(Server::Vllm) } else { SGLANG.is_match(line).then_some(Server::Sglang) }
+        if VLLM.is_match(line) {
+            Some(InferenceServer::Vllm)
+        } else {
+            SGLANG.is_match(line).then_some(InferenceServer::Sglang)
+        }
     }
 }
 
@@ -180,7 +185,7 @@ impl MessageReader {
         let at = self.text.len();
         self.starts.push(Start { at, line, rank: clean.rank, pid: clean.pid, is_code });
         self.is_killer_named |= names_killer(code);
-        self.server = self.server.or_else(|| Server::of(part));
+        self.server = self.server.or_else(|| InferenceServer::of(part));
         if is_killed(code) {
             self.add(MessageKind::Killed, Backend::Host, None, Numbers::default(), line, clean.rank);
         }

@@ -415,8 +415,8 @@ impl Case<'_> {
         let reasons = vec![format!("the log says that the KV cache begins above {}", shown(minimum))];
         if value > minimum {
             let fix = format!(
-                "{name}={} is already above the minimum that SGLang names, so something else takes the memory: \
-                 lower --max-running-requests or --max-mamba-cache-size, or shorten --context-length",
+                "{name}={} is already above the minimum that SGLang names, so something else takes the \
+                 memory: lower --max-running-requests or --max-mamba-cache-size, or shorten --context-length",
                 shown(value)
             );
             return SettingChange { reasons, ..SettingChange::keep(fix) };

@@ -2,6 +2,7 @@ use crate::checked::Checked;
 use crate::facts::{CallFact, FunctionFacts};
 use crate::rule::{Diagnostic, Rule};
 use crate::severity::RuleSeverity;
+use crate::tree::ExprKind;
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM401",
@@ -50,7 +51,9 @@ pub(super) fn on_every_step<'t, 'a>(
     call: &CallFact<'t, 'a>,
 ) -> bool {
     let Some(inner) = call.at.in_loop else { return false };
-    if call.at.now_and_then || call.at.in_handler {
+    // A loop over a few values that are written there is a sweep, whose runs are apart.
+    let is_sweep = facts.loops[inner.0].iter.is_some_and(|iter| matches!(iter.kind, ExprKind::Sequence(..)));
+    if is_sweep || call.at.now_and_then || call.at.in_handler {
         return false;
     }
     // After an error, the next try needs what is released.

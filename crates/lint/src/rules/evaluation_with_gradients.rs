@@ -86,7 +86,9 @@ pub(super) fn passes<'x, 't, 'a>(
                 None if helper.is_some() => continue,
                 // From `eval()` to the end of the function.
                 // Whoever calls it decides about gradients.
-                None if matches!(checked.file.name_of(facts.id), "forward" | "__call__") => continue,
+                None if matches!(checked.file.name_of(facts.id), "forward" | "__call__" | "__init__") => {
+                    continue;
+                }
                 None if evaluates && (facts.id != FunctionId::MODULE || at.in_loop.is_some())
                     || is_evaluation_step(checked, facts)
                     || only_infers(checked, facts, *node) =>

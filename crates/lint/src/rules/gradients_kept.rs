@@ -1,6 +1,7 @@
 use super::loss_kept_in_list::store;
 use crate::checked::Checked;
-use crate::facts::{AbstractValue, FunctionFacts, KeptValue};
+use crate::facts::{AbstractValue, FunctionFacts, KeptValue, TensorStore};
+use crate::file::FunctionId;
 use crate::rule::{Diagnostic, Rule};
 use crate::severity::RuleSeverity;
 use crate::tree::ExprKind;
@@ -39,6 +40,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                 && !checked.is_test(facts.id)
                 && is_gradients(kept)
                 && of_parameters(checked, facts, kept)
+                && !is_of_one_step(facts, kept)
                 && checked.grows(facts, kept)
             {
                 let message = format!(
@@ -52,6 +54,14 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             }
         }
     }
+}
+
+/// Returns whether the list holds the gradients of one step: it is created in each, or by a function that
+/// does not go through the batches itself.
+fn is_of_one_step(facts: &FunctionFacts<'_, '_>, kept: &KeptValue<'_, '_>) -> bool {
+    let TensorStore::Local { id, .. } = &kept.store else { return false };
+    let over_batches = facts.around(kept.at.in_loop).any(|at| facts.loops[at.0].over_batches);
+    facts.containers[id.0].made_in.is_some() || facts.id != FunctionId::MODULE && !over_batches
 }
 
 /// Matches `p.grad`, `p.grad.clone()`, `[p.grad for p in …]`.

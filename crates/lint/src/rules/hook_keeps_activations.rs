@@ -1,5 +1,5 @@
 use crate::checked::Checked;
-use crate::facts::{AbstractValue, CallFact, FunctionFacts, TensorStore};
+use crate::facts::{AbstractValue, CallFact, FunctionFacts, LoopId, TensorStore};
 use crate::file::FunctionId;
 use crate::rule::{Diagnostic, Rule};
 use crate::severity::RuleSeverity;
@@ -40,6 +40,9 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
         if facts.id != FunctionId::MODULE && facts.calls.iter().any(|other| other.method_is("remove")) {
             continue;
         }
+        if is_removed(checked, facts, call) || runs_once(checked, facts) {
+            continue;
+        }
         let Some(hook) = call.call.args.first() else { continue };
         match hook_of(checked, facts, call, hook) {
             Some(Hook::Function(id)) => in_function(checked, id, found),
@@ -47,6 +50,50 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             None => {}
         }
     }
+}
+
+/// Returns whether the handle of a hook is given to the caller, or removed before any step.
+fn is_removed(checked: &Checked<'_, '_, '_>, facts: &FunctionFacts<'_, '_>, call: &CallFact<'_, '_>) -> bool {
+    let registered = call.expr.range;
+    let mut handle = None;
+    walk(checked.file.body_of(facts.id), &mut |stmt| {
+        if let StmtKind::Assign { targets, value } = &stmt.kind
+            && value.range == registered
+        {
+            handle = targets.first().and_then(|target| checked.file.key(target));
+        }
+    });
+    let Some(handle) = handle else { return false };
+    let mut is_returned = false;
+    walk(checked.file.body_of(facts.id), &mut |stmt| {
+        is_returned |= matches!(&stmt.kind, StmtKind::Return(Some(value))
+            if value.reads_key(checked.file.source, handle));
+    });
+    let removes = |call: &&CallFact<'_, '_>| {
+        let of = call.call.method().filter(|(_, method)| *method == "remove").map(|(base, _)| base);
+        of.and_then(|base| checked.file.key(base)) == Some(handle)
+    };
+    let removed = facts.calls.iter().filter(removes).map(|call| call.expr.range.start).min();
+    let has_step_before = |end: u32| {
+        let mut loops = (0..facts.loops.len()).map(LoopId);
+        loops.any(|id| {
+            let begins = facts.loops[id.0].range.start;
+            (registered.start..end).contains(&begins) && checked.is_step_loop(facts, id)
+        })
+    };
+    is_returned || removed.is_some_and(|end| !has_step_before(end))
+}
+
+/// Returns whether a script registers a hook and then runs its models a fixed number of times, not in a loop.
+fn runs_once(checked: &Checked<'_, '_, '_>, facts: &FunctionFacts<'_, '_>) -> bool {
+    let in_loop = |facts: &FunctionFacts<'_, '_>| {
+        facts.forwards.iter().any(|(_, _, at)| at.in_loop.is_some())
+            || facts.loops.iter().any(|of| of.over_batches)
+    };
+    facts.id == FunctionId::MODULE
+        && !facts.forwards.is_empty()
+        && !checked.trains()
+        && !checked.facts.iter().any(in_loop)
 }
 
 enum Hook<'x, 'a> {

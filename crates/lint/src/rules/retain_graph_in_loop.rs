@@ -51,7 +51,10 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                 .carried
                 .iter()
                 .any(|carried| carried.how == Carry::State && facts.is_inside(carried.at.in_loop, inner));
-            let shares = uses_older_graph(checked, facts, range);
+            // `for loss in (first, second)`: both may go back through one graph.
+            let root = backward.call.method().and_then(|(base, _)| checked.file.key(base));
+            let is_of_loop = root.is_some_and(|root| facts.loops[inner.0].targets.contains(&root));
+            let shares = is_of_loop || uses_older_graph(checked, facts, range);
             if !needed && is_fresh && !shares && !carries && !checked.file.source.contains("autograd.grad(") {
                 let message = "no second `backward()` needs the graph: it stays until the next step has \
                                built its own, so two are in memory at the peak"

@@ -1,4 +1,5 @@
 use crate::checked::Checked;
+use crate::facts::{CallFact, FunctionFacts};
 use crate::rule::{Diagnostic, Rule};
 use crate::severity::RuleSeverity;
 use crate::tree::Literal;
@@ -31,12 +32,7 @@ trainer = Trainer(
 };
 
 fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
-    // Logits are large only for models with a vocabulary.
-    let is_language_model =
-        ["ForCausalLM", "ForMaskedLM", "ForSeq2SeqLM", "LMHeadModel", "ForConditionalGeneration"]
-            .iter()
-            .any(|name| checked.file.source.contains(name));
-    if !is_language_model {
+    if !has_vocabulary(checked.file.source) {
         return;
     }
     let saves = [
@@ -50,7 +46,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
     if saves {
         return;
     }
-    for (_, call) in checked.calls() {
+    for (facts, call) in checked.calls() {
         let is_trainer = call
             .path
             .as_deref()
@@ -58,6 +54,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
         let metrics = call.call.keyword("compute_metrics").filter(|keyword| !keyword.value.is(Literal::None));
         if let Some(metrics) = metrics
             && is_trainer
+            && model_of(checked, facts, call).is_none_or(has_vocabulary)
             && !call.call.hides_arguments()
         {
             found.push(
@@ -75,4 +72,24 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             );
         }
     }
+}
+
+/// Returns whether source code mentions a model with a vocabulary: only their logits are large.
+fn has_vocabulary(source: &str) -> bool {
+    ["ForCausalLM", "ForMaskedLM", "ForSeq2SeqLM", "LMHeadModel", "ForConditionalGeneration"]
+        .iter()
+        .any(|name| source.contains(name))
+}
+
+/// Returns the line that makes the model of a trainer, if it makes one of the classes of transformers.
+fn model_of<'t, 'a>(
+    checked: &Checked<'_, 't, 'a>,
+    facts: &FunctionFacts<'t, 'a>,
+    call: &CallFact<'t, 'a>,
+) -> Option<&'a str> {
+    let model = checked.file.key(call.call.argument("model", 0)?)?;
+    let before = call.expr.range.start;
+    let made = facts.emptied.iter().filter(|(name, at)| *name == model && at.start < before);
+    let line = made.max_by_key(|(_, at)| at.start).map(|(_, at)| checked.file.text(*at))?;
+    line.contains("For").then_some(line)
 }

@@ -30,7 +30,8 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
     for (facts, defined) in checked.facts.iter().map(|facts| (facts, &checked.file.functions[facts.id.0])) {
         let Some(function) = defined.function else { continue };
         let Some((decorator, true)) = cache_of(checked, function) else { continue };
-        let has_arguments = function.parameters.iter().any(|parameter| is_open(checked, parameter));
+        let text = checked.file.text(defined.range);
+        let has_arguments = function.parameters.iter().any(|parameter| is_open(checked, parameter, text));
         let returns_tensor = matches!(facts.returned, Returned::Tensor { .. });
         if has_arguments && returns_tensor && on_device(function) {
             found.push(
@@ -46,10 +47,16 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
 }
 
 /// Returns whether an argument can have any number of values: devices, types, names and switches have a few.
-fn is_open(checked: &Checked<'_, '_, '_>, parameter: &Parameter<'_>) -> bool {
+fn is_open(checked: &Checked<'_, '_, '_>, parameter: &Parameter<'_>, function: &str) -> bool {
     let annotation = parameter.annotation.as_ref().map_or("", |of| checked.file.text(of.range));
     let has_few = ["str", "bool", "dtype", "device", "Literal"].iter().any(|kind| annotation.contains(kind));
-    !has_few && !matches!(parameter.name, "self" | "cls" | "device" | "dtype" | "name" | "key" | "mode")
+    // `assert n in {80, 128}`, `if n not in (2, 3): raise …`
+    let is_checked = [format!("assert {} in", parameter.name), format!("if {} not in", parameter.name)]
+        .iter()
+        .any(|check| function.contains(check));
+    !has_few
+        && !is_checked
+        && !matches!(parameter.name, "self" | "cls" | "device" | "dtype" | "name" | "key" | "mode")
 }
 
 /// Returns the cache around a function: its position, and whether it has no limit.

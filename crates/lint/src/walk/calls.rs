@@ -262,9 +262,14 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             }
             "sum" | "max" | "min" | "abs" | "next" => match (parts.is_empty(), args.first()) {
                 (false, _) => {
-                    let scalar = parts.iter().all(|part| self.facts.node(*part).scalar);
+                    let is_number = |part: &NodeId| self.facts.node(*part).scalar;
+                    let scalar = parts.iter().all(|part| {
+                        let of = self.facts.node(*part);
+                        let is_list = of.origin == TensorOrigin::Collected && !of.parents.is_empty();
+                        is_number(part) || is_list && of.parents.iter().all(is_number)
+                    });
                     let node = self.derive(parts, expr.range);
-                    self.facts.nodes[node.0].scalar = scalar;
+                    (self.facts.nodes[node.0].scalar, self.facts.nodes[node.0].elementwise) = (scalar, true);
                     AbstractValue::Tensor(node)
                 }
                 (true, Some(AbstractValue::Loader)) if name == "next" => {

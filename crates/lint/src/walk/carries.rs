@@ -154,6 +154,11 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
                 };
                 self.keep(store, AbstractValue::Tensor(items), inner, range);
             }
+            // `outputs += model(x)` appends each row.
+            (AbstractValue::Container(_), AbstractValue::Tensor(_)) => {
+                let store = self.store(&old, key);
+                self.keep(store, value, value_expr, range);
+            }
             (_, AbstractValue::Tensor(node)) => {
                 let mut parents = vec![*node];
                 parents.extend(self.tensors(&old));

@@ -197,7 +197,12 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             "to" | "cuda" | "eval" | "train" | "half" | "float" | "bfloat16" | "double" | "cpu"
             | "requires_grad_" => model.clone(),
             "parameters" | "named_parameters" => AbstractValue::Parameters,
-            "state_dict" => AbstractValue::StateDict,
+            // That of a copy is not the live weights.
+            "state_dict" => match self.file.text(base.range) {
+                of if !of.contains("deepcopy(") => AbstractValue::StateDict,
+                of if of.contains(".cpu()") => AbstractValue::Unknown,
+                _ => AbstractValue::StateCopy,
+            },
             "forward" | "__call__" => self.forward(expr, base, all),
             // Hugging Face's `generate` runs without gradients.
             "generate" => {
@@ -241,6 +246,13 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             "append" | "appendleft" | "add" | "put" | "put_nowait" | "extend" | "insert" => {
                 let key = key?;
                 let place = usize::from(method == "insert");
+                // A list takes one item; what another file's class does with several is unknown.
+                let is_add = matches!(method, "append" | "appendleft" | "add" | "extend");
+                if is_add && (call.args.len() > 1 || !call.keywords.is_empty())
+                    || self.is_of_unknown_class(key, receiver)
+                {
+                    return None;
+                }
                 // `neighbors.insert(source, target)` is not that of a list.
                 if place == 1 && matches!(args.first(), Some(AbstractValue::Tensor(_))) {
                     return None;
@@ -262,6 +274,26 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             }
             _ => None,
         }
+    }
+}
+
+impl<'a> FunctionWalk<'_, '_, 'a> {
+    /// Returns whether a variable was last assigned an object of a class that is not known, and whose name
+    /// says nothing of a container.
+    fn is_of_unknown_class(&self, key: &str, value: &AbstractValue<'a>) -> bool {
+        const CONTAINERS: &[&str] = &[
+            "List", "Queue", "Deque", "Buffer", "Dict", "Set", "Stack", "Cache", "History", "Memory",
+            "Replay",
+        ];
+        let last = self.facts.emptied.iter().rev().find(|(name, _)| *name == key);
+        let made = last.and_then(|(_, at)| self.file.text(*at).split_once('=')).map(|(_, made)| made.trim());
+        let class = made.and_then(|made| made.split_once('(')).map(|(callee, _)| callee);
+        let class = class.and_then(|callee| callee.rsplit('.').next());
+        matches!(value, AbstractValue::Unknown)
+            && class.is_some_and(|class| {
+                class.starts_with(|letter: char| letter.is_ascii_uppercase())
+                    && !CONTAINERS.iter().any(|word| class.contains(word))
+            })
     }
 }
 

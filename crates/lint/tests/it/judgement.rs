@@ -1691,3 +1691,173 @@ def grads_per_loss(model, x, y, crit):
         NOTHING,
     );
 }
+
+#[test]
+fn what_code_of_another_file_may_train_is_no_evaluation() {
+    // An imported function, or one of a base class, is given the loss.
+    let head = "from utils import backprop, optimize\nfrom base import BaseTrainer\n";
+    for program in [
+        "def run(model, loader, opt):\n    for x, y in loader:\n        backprop(opt, F.mse_loss(model(x), y))\nmodel = nn.Linear(4, 2).cuda()\nrun(model, loader, None)",
+        "class T(BaseTrainer):\n    def __init__(self):\n        self.model = nn.Linear(4, 2).cuda()\n    def epoch(self, loader):\n        for x, y in loader:\n            self.optimize(F.mse_loss(self.model(x), y))",
+        "class T(BaseTrainer):\n    def __init__(self):\n        self.model = nn.Linear(4, 2).cuda()\n    def total(self, batches):\n        loss = 0\n        for x, y in batches:\n            loss = loss + F.mse_loss(self.model(x), y)\n        return loss",
+        "def losses(model, batches):\n    found = []\n    for x, y in batches:\n        found.append(F.mse_loss(model(x.cuda()), y))\n    return found\nmodel = nn.Linear(3, 3).cuda()\nopt = torch.optim.Adam(model.parameters())",
+        "model = nn.Linear(3, 3).cuda()\nmodel.eval()\nfor x, y in loader:\n    loss = F.mse_loss(model(x.cuda()), y)\n    optimize(None, loss)",
+        "def parts(model, views):\n    for view in views:\n        yield model(view.cuda())\nmodel = nn.Linear(3, 3).cuda()",
+    ] {
+        judge(&format!("{head}{program}"), NOTHING);
+    }
+}
+
+#[test]
+fn a_fix_does_not_turn_gradients_off_for_what_is_given_the_model() {
+    let program = "import torch\nfrom attacks import pgd\ndef evaluate(model, loader):\n    model.eval()\n    for x, y in loader:\n        n = model(pgd(model, x, y)).argmax(1)\n";
+    let fixes = |program: &str| {
+        let source = PythonSource::python(program.as_bytes());
+        let found = check(&source, RULES).expect("Python");
+        (found.len(), found.iter().filter(|one| one.fix.is_some()).count())
+    };
+    assert_eq!(fixes(program), (1, 0));
+    assert_eq!(fixes(&program.replace("pgd(model, x, y)", "x")), (1, 1));
+}
+
+#[test]
+fn a_loss_is_known_by_its_backward() {
+    judge(
+        "
+scaler = torch.amp.GradScaler()
+total = 0
+for x, y in loader:
+    out, loss = model(x, y)
+    scaler.scale(loss).backward()
+    total += loss
+    history.append(loss)
+",
+        &["6 low loss-accumulated-with-graph", "7 low loss-kept-in-list"],
+    );
+    judge(
+        "
+errors = 0
+for x in loader:
+    recon, mu = model(x)
+    error, divergence = vae_loss(recon, mu)
+    loss = error + 0.1 * divergence
+    loss.backward()
+    errors += error
+",
+        &["7 low loss-accumulated-with-graph"],
+    );
+}
+
+#[test]
+fn copies_of_models_are_known_in_whatever_holds_them() {
+    let kept = |value: &str, epochs: &str| {
+        format!(
+            "model = nn.Linear(9, 9).cuda()\nkept = []\nfor epoch in {epochs}:\n    train(model)\n    kept.append({value})"
+        )
+    };
+    for value in [
+        "copy.deepcopy(model)",
+        "copy.deepcopy(model).state_dict()",
+        "(epoch, copy.deepcopy(model.state_dict()))",
+        "{'epoch': epoch, 'model': copy.deepcopy(model.state_dict())}",
+        "{name: value.clone() for name, value in model.state_dict().items()}",
+        "[p.detach().clone() for p in model.parameters()]",
+    ] {
+        judge(&kept(value, "range(100)"), &["5 high state-dicts-kept"]);
+        judge(&kept(value, "range(3)"), &["5 medium state-dicts-kept"]);
+    }
+    for value in [
+        "copy.deepcopy(model).cpu()",
+        "copy.deepcopy(model).cpu().state_dict()",
+        "{name: value.cpu().clone() for name, value in model.state_dict().items()}",
+    ] {
+        judge(&kept(value, "range(100)"), NOTHING);
+    }
+}
+
+#[test]
+fn a_mask_makes_a_copy_and_a_number_a_view() {
+    let slices = |index: &str| {
+        format!(
+            "net = nn.Linear(4, 1).cuda()\nwith torch.no_grad():\n    for x, y in loader:\n        out = net(x.cuda())\n        {index}\n        kept.append(out[i])"
+        )
+    };
+    for index in ["i = y.cuda() > 0", "i = y.bool()", "i = y.nonzero().squeeze()"] {
+        judge(&slices(index), NOTHING);
+    }
+    judge(&slices("i = int(y.argmax())"), &["6 medium slice-keeps-whole"]);
+}
+
+#[test]
+fn gradients_of_one_step_and_losses_of_one_graph_are_in_order() {
+    judge(
+        "
+for x, ys in loader:
+    grads = []
+    out = model(x)
+    for y in ys:
+        F.mse_loss(out, y).backward(retain_graph=True)
+        grads.append([p.grad.clone() for p in model.parameters()])
+    optimizer.step()
+",
+        NOTHING,
+    );
+    judge(
+        "
+for x, y in loader:
+    out = model(x)
+    first, second = out.mean(), out.pow(2).mean()
+    for loss in (first, second):
+        loss.backward(retain_graph=True)
+    optimizer.step()
+",
+        NOTHING,
+    );
+}
+
+#[test]
+fn a_hook_that_is_removed_before_the_steps_keeps_nothing() {
+    let hooked = |after: &str| {
+        format!(
+            "acts = []\ndef hook(m, i, o):\n    acts.append(o.detach())\nhandle = model.layer.register_forward_hook(hook)\nmodel(example)\n{after}\nfor x, y in loader:\n    F.mse_loss(model(x), y).backward()\n    optimizer.step()\n    optimizer.zero_grad()"
+        )
+    };
+    judge(&hooked("handle.remove()"), NOTHING);
+    judge(&hooked("pass"), &["3 high hook-keeps-activations"]);
+    judge(
+        "def attach(model):\n    acts = []\n    def hook(m, i, o):\n        acts.append(o)\n    handle = model.layer.register_forward_hook(hook)\n    return acts, handle",
+        NOTHING,
+    );
+}
+
+#[test]
+fn what_an_unknown_class_does_with_a_loss_is_unknown() {
+    let meters = |made: &str, call: &str| {
+        format!(
+            "meter = {made}\nfor x, y in loader:\n    loss = F.mse_loss(model(x), y)\n    loss.backward()\n    meter.{call}"
+        )
+    };
+    judge(&meters("CumulativeAverage()", "append(loss)"), NOTHING);
+    judge(&meters("[]", "append(loss, count=3)"), NOTHING);
+    judge(&meters("ReplayBuffer()", "append(loss)"), &["5 low loss-kept-in-list"]);
+    judge(&meters("[]", "append(loss)"), &["5 low loss-kept-in-list"]);
+}
+
+#[test]
+fn functions_named_for_what_they_do_with_models_are_no_models() {
+    judge(
+        "def validate(configs):\n    for config in configs:\n        print(make_net(config))\n        flatten_model(config)\nx = 'cuda'",
+        NOTHING,
+    );
+}
+
+#[test]
+fn only_models_with_a_vocabulary_have_large_logits() {
+    let trainer = |model: &str| {
+        format!(
+            "from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, Trainer\nmodel = {model}.from_pretrained('x')\nTrainer(model=model, args=args, compute_metrics=accuracy)"
+        )
+    };
+    judge(&trainer("AutoModelForSequenceClassification"), NOTHING);
+    judge(&trainer("AutoModelForCausalLM"), &["3 medium trainer-gathers-logits"]);
+}
