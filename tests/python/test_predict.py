@@ -473,3 +473,23 @@ def test_a_program_that_records_its_own_history_may_checkpoint(predict):
         "--once",
     )
     assert answer["fits"]
+
+
+def test_a_peak_before_the_first_event_that_is_kept_is_pytorchs_own_counter(predict):
+    program = """
+        import torch
+        weight = torch.zeros(256, device="cuda", requires_grad=True)
+        optimizer = torch.optim.SGD([weight], 0.1)
+        for step in range(4):
+            torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+            weight.sum().backward()
+            optimizer.step()
+        small = torch.ones(10, device="cuda")
+        for step in range(4):
+            for _ in range(90_000):
+                small = small + 1
+            optimizer.step()
+    """
+    answer = predict.answer(program, "--steps", "all", "--once")
+    assert answer["peak_allocated"] > 1 << 30
+    assert any("own counter" in remark for remark in answer["remarks"]), answer["remarks"]

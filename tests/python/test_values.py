@@ -160,6 +160,57 @@ def test_sizes_that_depend_on_unknown_values_are_made_up(run):
     ]  # fmt: skip
 
 
+def test_masks_in_floating_point_are_computed(run):
+    shown = run("""
+        labels = torch.arange(8).repeat_interleave(32).to(cuda)
+        same = labels[:, None].eq(labels).float()
+        show(value(same), same.sum().item(), same.nonzero().shape[0], int((same > 0).sum()), int(same.bool().sum()))
+        eye = torch.eye(300).to(cuda)
+        scores = torch.empty(300, 300, device=cuda).uniform_()
+        show(scores[eye.bool()].shape[0], scores[~eye.bool()].view(300, -1).shape[1])
+        masked = torch.ones_like(eye).scatter(1, torch.arange(300, device=cuda)[:, None], 0)
+        show(value(masked), int(masked.sum()))
+        # Of other large floats nothing is kept.
+        show(value(torch.linspace(0, 1, 4096, device=cuda)), value(torch.eye(600).to(cuda)))
+    """)
+    assert shown == [1, 8192, 8192, 8192, 8192, 300, 299, 1, 300 * 299, 0, 0]
+
+
+def test_what_is_written_into_a_copy_of_known_values_is_unknown(run):
+    shown = run("""
+        unknown = torch.empty(64, 4, device=cuda)
+        zeros, places = torch.zeros(64, 16, device=cuda), torch.arange(4, device=cuda).expand(64, 4).contiguous()
+        show(value(zeros), value(zeros.scatter(1, places, unknown)), value(zeros.scatter_add(1, places, unknown)))
+        show(value(zeros.index_put((places,), unknown[0, 0])), value(zeros.masked_scatter(zeros == 0, unknown.repeat(1, 4))))
+    """)
+    assert shown == [1, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("unknown", [0, 1])
+def test_a_router_sends_each_token_to_as_many_experts_as_it_counts(run, unknown):
+    script = """
+        gates = torch.empty(2000, 10, device=cuda).softmax(1)
+        taken, experts = gates.topk(4, dim=1)
+        routed = torch.zeros_like(gates).scatter(1, experts, taken / taken.sum(1, keepdim=True))
+        show((routed > 0).sum(0), routed.nonzero().shape[0], round(gates.sum(1).mean().item(), 3))
+    """
+    *loads, routed, total = run(script, unknown=unknown)
+    assert (sum(loads[0]), routed, total) == (8000, 8000, 1)
+    assert (max(loads[0]) > 2 * min(loads[0])) is bool(unknown), "another plausible outcome, for the run with other values"
+
+
+@pytest.mark.parametrize(("unknown", "counts"), [(0, [50, 50, 50]), (1, [25, 25, 25])])
+def test_a_count_of_unknown_values_is_another_one_in_the_run_with_other_values(run, unknown, counts):
+    shown = run(
+        """
+        tensor = torch.empty(100, device=cuda)
+        show(tensor[tensor > 0.5].shape[0], tensor.unique().shape[0], tensor.nonzero().shape[0])
+        """,
+        unknown=unknown,
+    )
+    assert shown == counts
+
+
 def test_indices_over_unknown_values_are_valid_and_spread_out(run):
     script = """
         x = torch.randn(512, 64, device=cuda) @ torch.randn(64, 8, device=cuda)

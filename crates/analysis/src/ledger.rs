@@ -112,7 +112,8 @@ impl LedgerOwner {
 }
 
 impl DeviceLedger {
-    /// Returns the ledger of the moment when most of a device was in use.
+    /// Returns the ledger of the moment when most of a device was in use; `None` if PyTorch has more than the
+    /// driver gave the process, as when a prediction goes on although the GPU is full.
     pub fn highest(recording: &Recording, device: u32) -> Option<DeviceLedger> {
         let file = recording.ledger.as_deref()?;
         let samples = file.samples.iter().filter_map(|sample| Some((sample, sample.of(device)?)));
@@ -120,6 +121,9 @@ impl DeviceLedger {
         let (sample, counters) =
             samples.max_by_key(|(_, counters)| counters.used.unwrap_or(counters.reserved))?;
         let ledger = DeviceLedger::new(counters, file.is_traced.then_some(&sample.driver));
+        if ledger.process.is_some_and(|process| Bytes(counters.reserved) > process) {
+            return None;
+        }
         Some(DeviceLedger { at: sample.at.clone(), step: sample.step, ..ledger })
     }
 

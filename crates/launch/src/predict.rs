@@ -17,7 +17,7 @@ use analysis::words::shown_path;
 use failure::Failure;
 use inputs::{Input, ProgressReporter};
 use recording::{EmulationInfo, Exit, ObservedProgram, RunInfo, RunState, StopReason};
-use snapshot::{Action, Bytes, History, Snapshot};
+use snapshot::{Action, Bytes, History};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -25,6 +25,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 /// Said before a program that may rely on all of its batches runs again.
 const RUN_WITHOUT_LATER_ITERATIONS: &str =
     "the program failed in a later iteration of a loop; running it again without later iterations";
+const RUN_WITH_OTHER_VALUES: &str =
+    "running the program again with other values, to see whether they matter (`--once` leaves it out)";
 const RUN_WITH_ALL_ITERATIONS: &str =
     "the program failed after a loop was cut short; running it again with all iterations";
 
@@ -131,6 +133,8 @@ pub struct DevicePeak {
     pub requests: u64,
     /// Whether a free had to wait for another stream.
     pub(crate) has_deferred_frees: bool,
+    /// Whether the peak of allocated memory was before the first event that was kept.
+    is_before_history: bool,
     /// Hash of all allocations and frees, in order.
     fingerprint: u64,
 }
@@ -203,6 +207,13 @@ pub fn predict(job: &Job, folder: &RunFolder, once: bool) -> anyhow::Result<Pred
     let has_own_limit = peaks.info.state.exit() == Some(Exit::Stopped(StopReason::Steps));
     let left_out = not_covered(&peaks.info);
     if has_own_limit { &mut confidence.remarks } else { &mut confidence.reasons }.extend(left_out);
+    if peaks.all.iter().any(|peak| peak.is_before_history) {
+        confidence.remarks.push(
+            "the program made more requests than are kept, and the peak is not among the last: the peak is \
+             PyTorch's own counter, phases and lines are those of what was kept"
+                .to_owned(),
+        );
+    }
     confidence.remarks.extend(model_remark(&emulated.model).map(str::to_owned));
     let phases = phases(&peaks.recording, peaks.highest.device, &peaks.info.emulation);
     let RunPeaks { highest, all, ranks, need, recording, .. } = peaks;
@@ -347,6 +358,7 @@ fn quiet(job: &Job) -> Job {
 
 /// Returns whether the program makes other requests when it reads other values.
 fn differs_with_other_values(job: &Job, peaks: &RunPeaks, ran_out: bool) -> bool {
+    (job.progress.say)(RUN_WITH_OTHER_VALUES);
     let mut other = quiet(job);
     if let Some(emulated) = &mut other.emulated {
         emulated.unknown = 1 - emulated.unknown;
@@ -399,7 +411,7 @@ fn measure(done: &CompletedRun, progress: &ProgressReporter) -> anyhow::Result<R
             all.push(DevicePeak {
                 nccl: rank.info.emulation.nccl,
                 symmetric: rank.info.emulation.symmetric,
-                ..device_peak(rank.rank, &input.snapshot, &history, non_pytorch.unwrap_or_default())
+                ..device_peak(rank.rank, &input, &history, non_pytorch.unwrap_or_default())
             });
         }
         let highest = all.iter().filter(|peak| peak.rank == rank.rank).max_by_key(|peak| peak.total());
@@ -430,7 +442,9 @@ fn measure(done: &CompletedRun, progress: &ProgressReporter) -> anyhow::Result<R
     }
 }
 
-fn device_peak(rank: u32, snapshot: &Snapshot, history: &History, non_pytorch: Bytes) -> DevicePeak {
+fn device_peak(rank: u32, input: &Input, history: &History, non_pytorch: Bytes) -> DevicePeak {
+    let snapshot = &input.snapshot;
+    let earlier_peak = input.recording.earlier_peak(history);
     let mut hasher = DefaultHasher::new();
     let mut count = 0;
     for event in snapshot.events.iter(snapshot.rows(history.device)) {
@@ -442,7 +456,8 @@ fn device_peak(rank: u32, snapshot: &Snapshot, history: &History, non_pytorch: B
     DevicePeak {
         rank,
         device: history.device,
-        allocated: history.allocated_peak.bytes,
+        allocated: history.allocated_peak.bytes.max(earlier_peak.unwrap_or_default()),
+        is_before_history: earlier_peak.is_some(),
         reserved: history.reserved_peak.bytes,
         non_pytorch,
         nccl: Bytes::ZERO,

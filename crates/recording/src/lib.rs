@@ -57,6 +57,7 @@ pub use run::{
 pub use settings::{SettingsLog, SettingsMark};
 pub use steps::{NonPytorchMemory, StepCounters, StepLine, StepMark};
 
+use snapshot::{Bytes, History};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -82,6 +83,8 @@ pub struct Recording {
     pub gpus: Vec<GpuInfo>,
     /// Non-PyTorch memory of each device.
     pub non_pytorch: Vec<NonPytorchMemory>,
+    /// Most memory that PyTorch itself counted as allocated on each device, at the ends of steps.
+    pub counted_peaks: BTreeMap<u32, Bytes>,
     /// Memory of the devices by owner.
     pub ledger: Option<Arc<LedgerFile>>,
     /// References that kept tensors alive. The dump at the end comes first, then the one written while memory
@@ -105,6 +108,7 @@ impl Recording {
         shortage: None,
         gpus: Vec::new(),
         non_pytorch: Vec::new(),
+        counted_peaks: BTreeMap::new(),
         ledger: None,
         heaps: Vec::new(),
         host: None,
@@ -114,6 +118,12 @@ impl Recording {
     /// Returns the driver's description of a device.
     pub fn gpu(&self, device: u32) -> Option<&GpuInfo> {
         self.gpus.iter().find(|gpu| gpu.device == device)
+    }
+
+    /// Returns the most that PyTorch counted as allocated, if that was before the history of a device begins.
+    pub fn earlier_peak(&self, history: &History) -> Option<Bytes> {
+        let counted = self.counted_peaks.get(&history.device).copied();
+        counted.filter(|&counted| !history.complete && counted > history.allocated_peak.bytes)
     }
 
     /// Returns the non-PyTorch memory of a device.

@@ -153,6 +153,7 @@ impl Sidecars {
         let path = stem.with_suffix("steps.jsonl");
         if let Some(lines) = self.parse(path, SidecarPart::Steps, read, StepLine::parse_all) {
             self.recording.non_pytorch = NonPytorchMemory::highest(&lines);
+            self.recording.counted_peaks = StepLine::counted_peaks(&lines);
             self.recording.marks = lines.into_iter().map(StepMark::from).collect();
         }
     }

@@ -40,6 +40,8 @@ pub struct StepCounters {
     pub allocated: Option<u64>,
     /// Bytes reserved by PyTorch.
     pub reserved: Option<u64>,
+    /// Most bytes that PyTorch had allocated by then: `allocated_bytes.all.peak` of `memory_stats()`.
+    pub peak: Option<u64>,
     /// Bytes in use on the device, by the driver.
     pub used: Option<u64>,
     /// Bytes in use by other processes, by the driver.
@@ -50,6 +52,17 @@ impl StepLine {
     /// Parses one line.
     pub fn parse(line: &str) -> Result<StepLine, FileError> {
         Ok(serde_json::from_str(line)?)
+    }
+
+    /// Returns the most that PyTorch ever counted as allocated, for each device.
+    pub(crate) fn counted_peaks(lines: &[StepLine]) -> BTreeMap<u32, Bytes> {
+        let mut peaks: BTreeMap<u32, Bytes> = BTreeMap::new();
+        for of in lines.iter().flat_map(|line| &line.devices) {
+            let counted = of.peak.max(of.allocated).map_or(Bytes::ZERO, Bytes);
+            let peak = peaks.entry(of.device).or_default();
+            *peak = counted.max(*peak);
+        }
+        peaks
     }
 
     /// Parses a whole file. A killed program may have left half of the last line, which is dropped.

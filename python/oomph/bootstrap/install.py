@@ -170,11 +170,20 @@ class RecordedProcess:
             "observed": techniques.observed(),
             "reads": [vars(read) for read in values.reads()],
             "values": values.AVAILABLE,
-            "inductor": "torch._inductor.compile_fx" in sys.modules,
+            "inductor": _has_compiled(),
             "devices": [] if self.library is None else _outside(self.library),
             "nccl": 0 if self.library is None else _bytes(self.library.oomph_emulator_nccl),
             "symmetric": 0 if self.library is None else _bytes(self.library.oomph_emulator_symmetric),
         }
+
+
+def _has_compiled() -> bool:
+    """Whether Inductor has compiled anything; libraries import it without doing so."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    if utils is None or "torch._inductor.compile_fx" not in sys.modules:
+        return False
+    # The second counts what came from a cache as well.
+    return bool(utils.counters.get("inductor") or utils.counters.get("aot_autograd"))
 
 
 def _sums(rows: list[dict[str, int]]) -> dict[str, int]:

@@ -69,9 +69,10 @@ class Counted:
     checks: tuple[int, ...] = ()
     """What it reads from the device after the count: that all is well."""
 
-    def plausible(self, given: Kwargs) -> int:
-        total = self.total(given)
-        return (total + 1) // 2 if self.halved else total
+    def plausible(self, given: Kwargs, unknown: int) -> int:
+        """A count for unknown values; another one in the run with other values, since nobody knows it."""
+        total, part = self.total(given), (2 if self.halved else 1) << unknown
+        return (total + part - 1) // part
 
 
 _UNIQUE = Counted(_unique_total, _made_up_unique)
@@ -129,7 +130,7 @@ class Counting:
                     return int(computed), []
                 contents = list(tensors_in(computed))
                 return contents[0].shape[given.get("dim") or 0], [*contents]
-            count = ordered if ordered is not None else counted.plausible(given)
+            count = ordered if ordered is not None else counted.plausible(given, self.handlers.unknown)
             return count, counted.made_up(count, given)
 
     def _run(self, operator: Operator, counted: Counted, count: int, below: Any, args: Args, kwargs: Kwargs) -> Any:

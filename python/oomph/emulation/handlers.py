@@ -32,8 +32,28 @@ _MAX_INTEGER_BYTES = 4 << 20
 _MAX_FLOAT_BYTES = 4 << 10
 # `torch.rand(…) < p`: masks come from random numbers.
 _MAX_RANDOM_FLOAT_BYTES = 1 << 20
+# Masks are floating point as well: `labels[:, None].eq(labels).float()`. They are integral, and few other large ones are.
+_MAX_INTEGRAL_FLOAT_BYTES = 1 << 20
+# What follows from made-up values, such as the gates of a router: whoever counts them finds what `nonzero` does.
+_MAX_MADE_UP_FLOAT_BYTES = 256 << 10
 # What the library itself keeps of copies.
 _MAX_COPIED_FLOAT_BYTES = 64 << 10
+
+# Of their results only few are worth the time.
+_EXPENSIVE = {
+    f"aten::{name}"
+    for name in ("mm", "bmm", "mv", "addmm", "addbmm", "baddbmm", "addmv", "dot", "linear", "convolution_overrideable",
+                 "convolution", "_convolution", "cdist", "_cdist_forward", "_trilinear")
+}  # fmt: skip
+
+# They copy their first argument, which we see, and then write into the copy, which we do not.
+_WRITING_INTO_COPIES = {
+    f"aten::{name}"
+    for name in (
+        "scatter", "scatter_add", "scatter_reduce", "index_put", "index_add", "index_copy", "index_fill", "index_reduce",
+        "masked_fill", "masked_scatter", "put", "slice_scatter", "select_scatter", "diagonal_scatter", "as_strided_scatter",
+    )
+}  # fmt: skip
 
 _CPU = torch.device("cpu")
 _CPU_KERNELS = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
@@ -57,6 +77,27 @@ def _small(tensor: torch.Tensor, floats: int = _MAX_FLOAT_BYTES) -> bool:
     return tensor.nbytes <= limit and span(tensor) <= limit
 
 
+def _integral(tensor: torch.Tensor) -> bool:
+    """Whether a tensor on the CPU has integral numbers only, in floating point; most that have others begin with one."""
+    flat = tensor.reshape(-1)
+    head = flat[:16]
+    return bool((head == head.round()).all()) and bool((flat == flat.round()).all())
+
+
+def _is_kept(content: torch.Tensor) -> bool:
+    """Whether known values are kept: those of larger tensors only if they are integral."""
+    return _small(content) or content.dtype not in _FLOATS or _integral(content)
+
+
+def _is_mask_like(tensor: torch.Tensor, content: torch.Tensor | None = None) -> bool:
+    """Whether a tensor, or what is to be written to it, is of integral numbers and small enough to compute with."""
+    if tensor.dtype not in _FLOATS or not _small(tensor, _MAX_INTEGRAL_FLOAT_BYTES):
+        return False
+    with own_work():
+        source = twin(tensor) if content is None else content
+        return source.dtype in _INTEGERS or (source.dtype in _FLOATS and _integral(source))
+
+
 class State(threading.local):
     """What an operator tells those that it calls."""
 
@@ -75,6 +116,7 @@ class Handlers:
         # The program's own generators give what they would give without us.
         self.generator = torch.Generator("cpu")
         self.generator.manual_seed(unknown)
+        made_up.uneven = bool(unknown)
 
     def any(self, operator: Operator, below: Any, args: Args, kwargs: Kwargs) -> Any:
         """Most operators: computed if all inputs are small and hold values, otherwise the results are unknown."""
@@ -82,6 +124,8 @@ class Handlers:
         result = operator.run(below, *args, **kwargs)
         if value == UNKNOWN or not self._compute(operator, args, kwargs, result, value, copies):
             self.forget(operator, args, kwargs)
+            if operator.name in _WRITING_INTO_COPIES:
+                self._forget_all(tensors_in(result))
             make_up = made_up.RESULTS.get(operator.name)
             if operator.name in made_up.COMPARISONS and isinstance(result, torch.Tensor) and result.numel() == 1:
                 self._compare(operator, args, kwargs, result)
@@ -145,7 +189,7 @@ class Handlers:
                 vouched = source.is_cuda and not to.is_cuda and self.memory.is_noted(source)
                 if value != KNOWN and not to.is_cuda:
                     self._note_read(operator, value, source.nbytes)
-                if value != UNKNOWN and _small(to, _MAX_COPIED_FLOAT_BYTES) and _small(source, _MAX_COPIED_FLOAT_BYTES):
+                if value != UNKNOWN and self._can_copy(to, source):
                     with own_work():
                         content = twin(source).clone() if source.is_cuda else source
         except Exception:
@@ -157,6 +201,17 @@ class Handlers:
         if (content is None or not self.write(to, content, value)) and to.is_cuda and not (by_bytes and value == UNKNOWN):
             self.forget(operator, args, kwargs)
         return result
+
+    def _can_copy(self, to: torch.Tensor, source: torch.Tensor) -> bool:
+        """Whether the values of a copy are worth having: few, or those of a mask."""
+        if _small(to, _MAX_COPIED_FLOAT_BYTES) and _small(source, _MAX_COPIED_FLOAT_BYTES):
+            return True
+        limit = _MAX_INTEGRAL_FLOAT_BYTES
+        if not (to.is_cuda and _small(to, limit) and _small(source, limit)):
+            return False
+        with own_work():
+            content = twin(source) if source.is_cuda else source
+        return _is_mask_like(to, content) if to.dtype in _FLOATS else _is_kept(content)
 
     def _is_copied_by_bytes(self, to: torch.Tensor, source: torch.Tensor) -> bool:
         """Whether the library sees the copy as bytes: it then knows of each byte what it knew of the source's, which may be
@@ -231,12 +286,14 @@ class Handlers:
         """What the operator has written over is a kernel's now. Of new tensors nothing is known anyway."""
         try:
             for place, name in operator.written:
-                given = args[place] if place < len(args) else kwargs.get(name)
-                for tensor in tensors_in(given):
-                    for plain in _memory_of(tensor):
-                        self.memory.forget(plain)
+                self._forget_all(tensors_in(args[place] if place < len(args) else kwargs.get(name)))
         except Exception:
             pass
+
+    def _forget_all(self, tensors: list[torch.Tensor]) -> None:
+        for tensor in tensors:
+            for plain in _memory_of(tensor):
+                self.memory.forget(plain)
 
     def known_inputs(self, operator: Operator, args: Args, kwargs: Kwargs) -> int:
         """What is known of all inputs together; unknown also if one of them is too large to compute with."""
@@ -263,7 +320,7 @@ class Handlers:
         if name in operator.overwritten:
             return value
         own = self.memory.value(tensor)
-        if own == KNOWN and not _small(tensor):
+        if own == KNOWN and not _small(tensor) and not _is_mask_like(tensor):
             return UNKNOWN
         return own and max(own, value)
 
@@ -296,8 +353,10 @@ class Handlers:
             floats = _MAX_FLOAT_BYTES
             if value == MADE_UP and operator.random:
                 floats = _MAX_RANDOM_FLOAT_BYTES
-            elif value == MADE_UP and operator.pointwise:
-                floats = _MAX_COPIED_FLOAT_BYTES
+            elif value == MADE_UP and operator.name not in _EXPENSIVE:
+                floats = _MAX_MADE_UP_FLOAT_BYTES
+            elif value == KNOWN:
+                floats = _MAX_INTEGRAL_FLOAT_BYTES
             outputs = tensors_in(result)
             if not all(_small(output, floats) for output in outputs):
                 return False
@@ -307,6 +366,8 @@ class Handlers:
                     if name not in copies and given is not None:
                         copies[name] = _converted(given, _empty_like)
                 computed = self.on_cpu(operator, args, kwargs, copies)
+            if value == KNOWN and not all(map(_is_kept, tensors_in(computed))):
+                return False
             for place, name in operator.written:
                 given = args[place] if place < len(args) else kwargs.get(name)
                 if not self.write_all(tensors_in(given), tensors_in(copies.get(name)), value):
@@ -336,7 +397,9 @@ class Handlers:
     def _make_up(self, make_up: made_up.MakeUp, operator: Operator, args: Args, kwargs: Kwargs, result: Any) -> None:
         try:
             outputs = tensors_in(result)
-            if capturing() or not _small(outputs[-1]):
+            # Rows of probabilities; attention has more dimensions.
+            floats = _MAX_MADE_UP_FLOAT_BYTES if outputs[-1].dim() < 3 else _MAX_FLOAT_BYTES
+            if capturing() or not _small(outputs[-1], floats):
                 return
             with own_work():
                 made = make_up(operator.bound(args, kwargs), outputs)

@@ -16,13 +16,19 @@ Arguments = dict[str, Any]
 MakeUp = Callable[[Arguments, list[torch.Tensor]], "tuple[int, torch.Tensor] | None"]
 """Which of an operator's results to make up, and its values; from the arguments by name and all results."""
 
+uneven: bool = False
+"""Whether low numbers are more frequent than high ones: another plausible outcome, for the run with other values."""
+
 # Knuth's multiplicative hash: consecutive numbers land far from each other.
 _SCATTER = 2654435761
 
 
 def spread(count: int, bound: int) -> torch.Tensor:
-    """Numbers below `bound`, about equally often each."""
-    return (torch.arange(count, device="cpu") * _SCATTER % 2**32) * max(bound, 1) // 2**32
+    """Numbers below `bound`, about equally often each unless they are `uneven`."""
+    scattered = torch.arange(count, device="cpu") * _SCATTER % 2**32
+    if uneven:
+        scattered = (scattered >> 1) ** 2 >> 30
+    return scattered * max(bound, 1) // 2**32
 
 
 def ranking(rows: int, length: int, taken: int) -> torch.Tensor:
@@ -100,6 +106,16 @@ def _equals(given: Arguments, results: list[torch.Tensor]) -> tuple[int, torch.T
     return None
 
 
+def _likely(given: Arguments, results: list[torch.Tensor]) -> tuple[int, torch.Tensor]:
+    """`softmax`: probabilities that add up to 1, as whoever draws from them expects; others in each row."""
+    shape, dim = results[0].shape, given["dim"]
+    weights = (spread(results[0].numel(), 1000) + 1).double().reshape(shape)
+    if uneven and weights.dim():
+        weights = weights.movedim(dim, -1) / torch.arange(1, shape[dim] + 1, device="cpu")
+        weights = weights.movedim(-1, dim)
+    return 0, weights / weights.sum(dim, keepdim=True)
+
+
 def _holds(given: Arguments, results: list[torch.Tensor]) -> tuple[int, torch.Tensor]:
     """`all`: conditions on unknown values hold."""
     return 0, torch.ones(results[0].shape, dtype=results[0].dtype, device="cpu")
@@ -109,6 +125,7 @@ COMPARISONS = frozenset(f"aten::{name}" for name in ("lt", "le", "gt", "ge", "eq
 """A comparison of single numbers takes each unknown one as the value it reads as: `assert mask.max() <= 1` holds."""
 
 RESULTS: dict[str, MakeUp] = {
+    "aten::_softmax": _likely,
     "aten::all": _holds,
     "aten::argmax": _best,
     "aten::argmin": _best,

@@ -52,10 +52,11 @@ def words(error: BaseException) -> str:
 
 
 def out_of_memory_behind(error: BaseException) -> BaseException | None:
-    """The `OutOfMemoryError` that an exception was raised from: libraries say in which of their steps it happened."""
+    """The `OutOfMemoryError` that an exception was raised from, as libraries do to say in which of their steps it happened, or
+    while it was handled."""
     cause: BaseException | None = error
     for _ in range(_MAX_CAUSES):
         if cause is None or type(cause).__name__ == "OutOfMemoryError":
             return cause
-        cause = cause.__cause__
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
     return None

@@ -20,6 +20,7 @@ import torch
 from torch.nn.modules import module as hooks
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_map_only
+from torch.utils.data import get_worker_info
 
 from .technique import Technique, listed, refused
 
@@ -107,8 +108,9 @@ class Forwards:
 
 
 def is_program() -> bool:
-    """Whether the program itself runs here: not the compiler, which would trace us, nor the autograd engine."""
-    if torch.compiler.is_compiling():
+    """Whether the program itself runs here: not the compiler, which would trace us, nor the autograd engine, nor a worker of
+    a data loader, whose transforms are modules as well."""
+    if torch.compiler.is_compiling() or get_worker_info() is not None:
         return False
     return threading.current_thread() is threading.main_thread() and torch._C._current_graph_task_id() == -1
 

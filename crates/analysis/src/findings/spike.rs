@@ -29,6 +29,8 @@ const MIN_SHARE_OF_DIFFERENCE: f64 = 0.6;
 /// Blocks of one line from which they may be results that pile up, and their share of the difference.
 const MIN_COLLECTED_BLOCKS: u64 = 8;
 const MIN_COLLECTED_SHARE: f64 = 0.25;
+/// Share of them that one module or call makes.
+const MIN_SHARE_OF_ONE_PLACE: f64 = 0.8;
 /// Allocations while such results are let go of, as a share of their number: blocks of a graph are freed
 /// between the gradients that are computed from them.
 const MAX_ALLOCATIONS_BETWEEN_FREES: f64 = 0.25;
@@ -302,7 +304,14 @@ fn collected(model: &RunModel<'_>, spike: &Spike, line: &SiteBytes) -> Option<Ma
     let freed = || kept.iter().map(|of| of.free_event().unwrap_or(history.len()));
     let (first, last) = (freed().min()?, freed().max()?);
     let between = history.first_allocated_from(last) - history.first_allocated_from(first);
-    let is_collected = between as f64 <= MAX_ALLOCATIONS_BETWEEN_FREES * kept.len() as f64;
+    // Results are made in one place; a graph that an exception drops was made by many modules.
+    let mut places: FxHashMap<_, Bytes> = FxHashMap::default();
+    for of in &kept {
+        *places.entry((of.stack, device.scope_of(of).module)).or_default() += of.size;
+    }
+    let held: Bytes = places.values().copied().sum();
+    let is_of_one_place = share(places.into_values().max()?, held) >= MIN_SHARE_OF_ONE_PLACE;
+    let is_collected = is_of_one_place && between as f64 <= MAX_ALLOCATIONS_BETWEEN_FREES * kept.len() as f64;
     let largest = kept.into_iter().max_by_key(|of| of.size).filter(|_| is_collected)?;
     let frame = device.caller_of_model(largest.stack).or(line.line.frame);
     Some(MadeOf::Collected { line: NamedSite::new(model, frame), results: line.blocks })

@@ -34,6 +34,8 @@ pub struct Device<'a> {
     pub(crate) labels: LabelledBlocks<'a>,
     /// Holders of its tensors, where a recorder dumped references.
     pub holders: Holders<'a>,
+    /// The caveat of a history that begins after the peak.
+    earlier_peak: Option<String>,
 }
 
 /// Events from which a second thread is worthwhile.
@@ -80,7 +82,22 @@ pub fn recorded_devices<'a>(snapshot: &'a Snapshot, recording: &'a Recording) ->
             );
             let labels = LabelledBlocks::new(&history, &order, recording);
             let holders = Holders::new(&history, &order, recording, snapshot.kind);
-            Device { snapshot, history, sites, steps, recording, modules, roles, backward, labels, holders }
+            let earlier_peak = recording.earlier_peak(&history).map(|bytes| {
+                format!("PyTorch counted a peak of {bytes} allocated, before the history begins: it is not shown here")
+            });
+            Device {
+                snapshot,
+                history,
+                sites,
+                steps,
+                recording,
+                modules,
+                roles,
+                backward,
+                labels,
+                holders,
+                earlier_peak,
+            }
         })
         .collect()
 }
@@ -112,7 +129,12 @@ impl Device<'_> {
 
     /// What is missing or contradictory in the file, and what a step is where that is not obvious.
     pub fn caveats(&self) -> impl Iterator<Item = &String> {
-        self.history.caveats.iter().chain(&self.snapshot.caveats).chain(&self.steps.note)
+        self.history
+            .caveats
+            .iter()
+            .chain(&self.snapshot.caveats)
+            .chain(&self.steps.note)
+            .chain(&self.earlier_peak)
     }
 
     /// Where the program was at an event.

@@ -106,7 +106,9 @@ fn peaks(answer: &FleetAnswer, terminal: &mut Terminal) -> anyhow::Result<()> {
     let label = terminal.paint(Style::Bold, "peak");
     let (low, high) = (Bytes(of.lowest), Bytes(of.highest));
     let highest = of.highest_rank.as_ref().map(|label| format!(" · highest on {}", rank(label)));
-    let range = if low.to_string() == high.to_string() {
+    let range = if answer.read == 1 {
+        format!("{high} allocated")
+    } else if low.to_string() == high.to_string() {
         format!("{high} allocated on every rank")
     } else {
         let median = Bytes(of.median);
@@ -242,7 +244,9 @@ fn findings(answer: &FleetAnswer, terminal: &mut Terminal) -> anyhow::Result<()>
         let kind = finding.kind.replace('_', " ").to_uppercase();
         let site = finding.site.as_ref().map(|site| format!("{}: ", site_words(site))).unwrap_or_default();
         let count = finding.ranks.len();
-        let on = if count == answer.read {
+        let on = if answer.read == 1 {
+            "on this rank".to_owned()
+        } else if count == answer.read {
             format!("on all {} ranks", grouped(count as u64))
         } else {
             format!(
