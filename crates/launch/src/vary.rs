@@ -63,6 +63,15 @@ pub struct Variant {
     pub outcome: Result<Prediction, String>,
 }
 
+impl ValueSweep {
+    /// Whether no value changed anything: the program most likely does not read the argument.
+    pub fn has_no_effect(&self) -> bool {
+        let mut found = self.runs.iter().map(|run| run.outcome.as_ref().map(|found| &found.highest));
+        let first = found.next();
+        self.runs.len() > 1 && matches!(first, Some(Ok(_))) && found.all(|other| Some(other) == first)
+    }
+}
+
 impl Vary {
     /// Parses `batch_size=8,16,32` or `batch_size=8..512`.
     pub fn parse(text: &str) -> Result<Vary, String> {
@@ -275,8 +284,7 @@ fn with_value(job: &Job, name: &str, value: &str) -> Job {
     if std::env::var_os(name).is_some() {
         job.environment.push((name.to_owned(), value.to_owned()));
     } else {
-        job.command.push(format!("--{}", spelled(name, &words)).into());
-        job.command.push(value.into());
+        job.command.push(format!("--{}={value}", spelled(name, &words)).into());
     }
     job
 }
@@ -338,7 +346,7 @@ mod tests {
         );
         assert_eq!(changed("python t.py --batch_size=4", "batch-size", "8"), "python t.py --batch_size=8");
         assert_eq!(changed("python t.py train.batch=4", "train.batch", "8"), "python t.py train.batch=8");
-        assert_eq!(changed("python t.py", "bs", "8"), "python t.py --bs 8");
+        assert_eq!(changed("python t.py", "bs", "8"), "python t.py --bs=8");
     }
 
     #[test]

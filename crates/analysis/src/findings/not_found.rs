@@ -21,6 +21,7 @@ pub fn not_found(model: &RunModel<'_>, findings: &[Finding]) -> Option<String> {
         Absence::Words(words) => Some(words.to_owned()),
         Absence::StepsWithoutLeak => Some(match steps {
             0 => "no loop was found, so leaks cannot be detected".to_owned(),
+            1 => "1 step is too few to detect leaks".to_owned(),
             steps if steps < MIN_STEPS_FOR_LEAK => format!("{steps} steps are too few to detect leaks"),
             _ => format!("no leak in {} steps", grouped(model.device.steps.main_count() as u64)),
         }),

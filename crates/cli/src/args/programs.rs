@@ -20,6 +20,13 @@ impl InterpreterArgs {
     pub(crate) fn path(&self, host: &Host) -> PathBuf {
         self.python.clone().unwrap_or_else(|| python(host))
     }
+
+    /// The program of this name that is installed next to the interpreter, such as `torchrun`, if that was named.
+    fn neighbor(&self, program: &OsString) -> Option<PathBuf> {
+        let is_bare = Path::new(program).components().count() == 1;
+        let path = self.python.as_ref().filter(|_| is_bare)?.parent()?.join(program);
+        path.is_file().then_some(path)
+    }
 }
 
 /// A program to run.
@@ -51,7 +58,11 @@ impl ProgramArgs {
     /// The command to run. A script or `-m MODULE` is run by the interpreter, also after `--`.
     pub(crate) fn command(&self, host: &Host) -> Vec<OsString> {
         if self.script.is_empty() && !is_script(&self.command) {
-            return self.command.clone();
+            let mut command = self.command.clone();
+            if let Some(path) = command.first().and_then(|program| self.interpreter.neighbor(program)) {
+                command[0] = path.into_os_string();
+            }
+            return command;
         }
         std::iter::once(self.interpreter(host).into_os_string()).chain(self.words().iter().cloned()).collect()
     }

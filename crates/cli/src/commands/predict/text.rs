@@ -236,6 +236,13 @@ fn values(varied: &ValueSweep, terminal: &mut Terminal) -> anyhow::Result<()> {
         let text = terminal.paint(Style::Green, &text);
         writeln!(terminal.out(), "   {text}")?;
     }
+    if varied.has_no_effect() {
+        let text = format!(
+            "`{}` changed nothing: it has no influence on memory, or the program does not read it",
+            varied.name
+        );
+        return paragraph("   ", "   ", &text, Some(Style::Yellow), terminal);
+    }
     if let Some(largest) = varied.largest {
         let text = terminal.paint(Style::Green, &format!("{largest} is the largest of these that fits"));
         writeln!(terminal.out(), "   {text}")?;
