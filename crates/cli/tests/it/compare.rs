@@ -56,9 +56,12 @@ fn several_inputs_are_one_report_with_the_skew() {
     assert_eq!((&ranks["count"], &ranks["highest"]), (&Value::from(3), &Value::from(1)));
     assert_eq!(ranks["sites"][0]["site"]["line"], 11);
     let printed = text(&["report", a, b, a]);
-    assert!(printed.starts_with("3 snapshots · rank 1 peaks at 5.77 GiB"), "{printed}");
-    assert!(printed.contains("spike_eval_logits.py:11") && printed.contains("on rank 1"), "{printed}");
-    // These are two programs.
+    // These are two programs, not ranks of one.
+    assert!(
+        printed.starts_with("3 files · the highest peak is 5.77 GiB, in fixtures/zoo/spike"),
+        "{printed}"
+    );
+    assert!(printed.contains("spike_eval_logits.py:11  evaluate · in file 1"), "{printed}");
     assert!(printed.contains("share no line of code"), "{printed}");
 }
 
