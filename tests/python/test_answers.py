@@ -893,4 +893,4 @@ def test_a_source_file_that_was_edited_after_the_recording_is_said_to_be(run):
     assert not [caveat for caveat in recorded.report()["caveats"] if str(script) in caveat]
     script.write_text("# one line more\n" + script.read_text())
     (caveat,) = [caveat for caveat in recorded.report()["caveats"] if str(script) in caveat]
-    assert "has changed since this was recorded" in caveat
+    assert "has changed since the recording" in caveat

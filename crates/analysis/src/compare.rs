@@ -400,7 +400,7 @@ impl Skew {
     pub fn words(&self, ranks: &[DeviceSummary]) -> String {
         let (highest, middle) = (ranks[self.highest].allocated.0, ranks[self.middle].allocated.0);
         let (extra, part) = self.extra(ranks);
-        if self.doubt(ranks).is_some() {
+        if !self.is_of_ranks(ranks) {
             let file = &ranks[self.highest].name;
             return format!("the highest peak is {highest}, in {}", shown_path(Path::new(file)));
         }
@@ -418,13 +418,28 @@ impl Skew {
         format!("all peak at about {middle}")
     }
 
-    /// Returns why these are not taken for the ranks of one job, if there is a reason.
+    /// Returns whether these are compared as the ranks of one job: they are named so, or share lines of code.
+    pub fn is_of_ranks(&self, ranks: &[DeviceSummary]) -> bool {
+        !self.is_of_several_programs(ranks) || ranks.iter().all(|rank| rank_in_name(&rank.name).is_some())
+    }
+
+    /// Returns why these may not be the ranks of one job, if there is a reason.
     pub fn doubt(&self, ranks: &[DeviceSummary]) -> Option<&'static str> {
+        let doubt = if self.is_of_ranks(ranks) {
+            "the highest and the median rank share no line of code: are these the ranks of one job?"
+        } else {
+            "not compared as ranks of one job: the files with the highest and the median peak share no line \
+             of code"
+        };
+        self.is_of_several_programs(ranks).then_some(doubt)
+    }
+
+    /// Whether the highest and the median rank share no line of code, as far as lines are known.
+    fn is_of_several_programs(&self, ranks: &[DeviceSummary]) -> bool {
         let (highest, middle) = (&ranks[self.highest].sites, &ranks[self.middle].sites);
         let has_lines = |lines: &[SiteUsage]| lines.iter().any(|line| line.site.is_some());
         let is_shared =
             |line: &SiteUsage| line.site.is_some() && middle.iter().any(|other| other.site == line.site);
-        let doubt = "not compared as the ranks of one job: these two share no line of code";
-        (has_lines(highest) && has_lines(middle) && !highest.iter().any(is_shared)).then_some(doubt)
+        has_lines(highest) && has_lines(middle) && !highest.iter().any(is_shared)
     }
 }

@@ -90,6 +90,23 @@ pub fn percent(share: f64) -> String {
     if share > 0.0 && share < 0.005 { "<1%".to_owned() } else { format!("{:.0}%", share * 100.0) }
 }
 
+/// Writes numbers in order with what they number: `rank 3`, `ranks 0 to 3, 7`.
+pub fn numbered(noun: &str, numbers: &[usize]) -> String {
+    let mut parts: Vec<(usize, usize)> = Vec::new();
+    for &number in numbers {
+        match parts.last_mut() {
+            Some(part) if part.1 + 1 == number => part.1 = number,
+            _ => parts.push((number, number)),
+        }
+    }
+    let words: Vec<String> = parts
+        .iter()
+        .map(|&(first, last)| if first == last { first.to_string() } else { format!("{first} to {last}") })
+        .collect();
+    let is_one = parts.len() == 1 && parts[0].0 == parts[0].1;
+    format!("{noun}{} {}", if is_one { "" } else { "s" }, words.join(", "))
+}
+
 /// Joins items: `a`, `a and b`, `a, b and c`.
 pub(crate) fn listed(items: &[String]) -> String {
     match items {

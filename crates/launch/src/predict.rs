@@ -26,7 +26,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 const RUN_WITHOUT_LATER_ITERATIONS: &str =
     "the program failed in a later iteration of a loop; running it again without later iterations";
 const RUN_WITH_OTHER_VALUES: &str =
-    "running the program again with other values, to see whether they matter (`--once` leaves it out)";
+    "running the program again with other values to see whether they matter (`--once` skips this)";
 const RUN_WITH_ALL_ITERATIONS: &str =
     "the program failed after a loop was cut short; running it again with all iterations";
 
@@ -458,7 +458,7 @@ fn device_peak(rank: u32, input: &Input, history: &History, non_pytorch: Bytes) 
         device: history.device,
         allocated: history.allocated_peak.bytes.max(earlier_peak.unwrap_or_default()),
         is_before_history: earlier_peak.is_some(),
-        reserved: history.reserved_peak.bytes,
+        reserved: history.reserved_peak.bytes.max(earlier_peak.unwrap_or_default()),
         non_pytorch,
         nccl: Bytes::ZERO,
         symmetric: Bytes::ZERO,

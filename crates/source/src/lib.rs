@@ -14,7 +14,7 @@ pub mod linted;
 pub mod stores;
 
 use analysis::is_user_file;
-use analysis::words::{is_hidden, shown_path};
+use analysis::words::{counted, is_hidden, shown_path};
 use snapshot::Snapshot;
 use std::collections::BTreeSet;
 use std::fs::{File, Metadata};
@@ -63,11 +63,13 @@ pub fn changed_since(snapshot: &Snapshot, time: SystemTime) -> Option<String> {
         [] => return None,
         [file] => format!("`{}` has", shown_path(Path::new(file))),
         [file, ..] => {
-            format!("`{}` and {} more source files have", shown_path(Path::new(file)), changed.len() - 1)
+            let others = counted(changed.len() as u64 - 1, "more source file");
+            format!("`{}` and {others} have", shown_path(Path::new(file)))
         }
     };
     Some(format!(
-        "{which} changed since this was recorded: line numbers are those of then, the code is today's"
+        "{which} changed since the recording: line numbers refer to the recorded version, the code shown is \
+         the current one"
     ))
 }
 

@@ -32,14 +32,15 @@ _MAX_INTEGER_BYTES = 4 << 20
 _MAX_FLOAT_BYTES = 4 << 10
 # `torch.rand(…) < p`: masks come from random numbers.
 _MAX_RANDOM_FLOAT_BYTES = 1 << 20
-# Masks are floating point as well: `labels[:, None].eq(labels).float()`. They are integral, and few other large ones are.
+# Masks can be floating point too: `labels[:, None].eq(labels).float()`. Their values are whole numbers, which is rare in other
+# large tensors.
 _MAX_INTEGRAL_FLOAT_BYTES = 1 << 20
-# What follows from made-up values, such as the gates of a router: whoever counts them finds what `nonzero` does.
+# Values computed from made-up ones, such as the gates of a router: counts of them have to agree with `nonzero`.
 _MAX_MADE_UP_FLOAT_BYTES = 256 << 10
 # What the library itself keeps of copies.
 _MAX_COPIED_FLOAT_BYTES = 64 << 10
 
-# Of their results only few are worth the time.
+# Slow on the CPU: of made-up values, only small results are computed.
 _EXPENSIVE = {
     f"aten::{name}"
     for name in ("mm", "bmm", "mv", "addmm", "addbmm", "baddbmm", "addmv", "dot", "linear", "convolution_overrideable",
@@ -78,10 +79,11 @@ def _small(tensor: torch.Tensor, floats: int = _MAX_FLOAT_BYTES) -> bool:
 
 
 def _integral(tensor: torch.Tensor) -> bool:
-    """Whether a tensor on the CPU has integral numbers only, in floating point; most that have others begin with one."""
-    flat = tensor.reshape(-1)
-    head = flat[:16]
-    return bool((head == head.round()).all()) and bool((flat == flat.round()).all())
+    """Whether a floating-point tensor on the CPU has whole numbers only; the first values decide for most that do not."""
+    with own_work():
+        flat = tensor.detach().reshape(-1)
+        head = flat[:16]
+        return bool((head == head.round()).all()) and bool((flat == flat.round()).all())
 
 
 def _is_kept(content: torch.Tensor) -> bool:
@@ -95,7 +97,7 @@ def _is_mask_like(tensor: torch.Tensor, content: torch.Tensor | None = None) -> 
         return False
     with own_work():
         source = twin(tensor) if content is None else content
-        return source.dtype in _INTEGERS or (source.dtype in _FLOATS and _integral(source))
+    return source.dtype in _INTEGERS or (source.dtype in _FLOATS and _integral(source))
 
 
 class State(threading.local):

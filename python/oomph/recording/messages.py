@@ -52,8 +52,7 @@ def words(error: BaseException) -> str:
 
 
 def out_of_memory_behind(error: BaseException) -> BaseException | None:
-    """The `OutOfMemoryError` that an exception was raised from, as libraries do to say in which of their steps it happened, or
-    while it was handled."""
+    """The `OutOfMemoryError` behind an exception that was raised from it, or while it was handled."""
     cause: BaseException | None = error
     for _ in range(_MAX_CAUSES):
         if cause is None or type(cause).__name__ == "OutOfMemoryError":

@@ -36,7 +36,7 @@ def faulted(pid: int, root: str = "/proc") -> int | None:
     """Bytes of the pages that a process has touched for the first time or copied so far: its minor page faults."""
     _, _, fields = _read(f"{root}/{pid}/stat").rpartition(")")
     faults = fields.split()[_MINOR_FAULTS : _MINOR_FAULTS + 1]
-    # Not every kernel counts them, and no process lives without one.
+    # Kernels that do not count them write 0.
     return int(faults[0]) * os.sysconf("SC_PAGE_SIZE") if faults and faults[0].isdigit() and faults[0] != "0" else None
 
 

@@ -27,7 +27,8 @@ pub(crate) struct OomFailure {
     /// The line that made the request.
     pub(crate) line: Option<FrameId>,
     pub(crate) projection: Option<Projection>,
-    /// What is allocated later, if that is more than there is: a prediction goes on as if the request had fit.
+    /// What is allocated later, if that is more than there is: a prediction goes on as if the request had
+    /// fit.
     pub(crate) later: Option<Bytes>,
     /// What the driver said, if a recorder queried it.
     pub(crate) shortage: Option<Shortage>,

@@ -301,8 +301,9 @@ fn details(facts: &OomFacts) -> Vec<String> {
     match (&failure.later, &failure.projection) {
         // What was measured says more than what was projected.
         (Some(later), _) => details.push(format!(
-            "with enough memory the program goes on, and allocates up to {later}, {} more than available",
-            later.saturating_sub(failure.usable())
+            "with enough memory, the program would continue and allocate up to {later}, {} more than \
+             available",
+            later.saturating_sub(failure.usable_at_most())
         )),
         (None, Some(projection)) if failure.is_limit_known() => {
             details.push(projected(projection, failure));

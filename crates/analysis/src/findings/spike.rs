@@ -26,13 +26,14 @@ const MAX_TIMES: f64 = 1000.0;
 const MAX_SHARE_OF_STEPS: f64 = 0.34;
 /// Share of the difference that decides what the spike is made of.
 const MIN_SHARE_OF_DIFFERENCE: f64 = 0.6;
-/// Blocks of one line from which they may be results that pile up, and their share of the difference.
+/// Minimum number of blocks of one line that count as collected results.
 const MIN_COLLECTED_BLOCKS: u64 = 8;
+/// Minimum share of the difference that these blocks hold.
 const MIN_COLLECTED_SHARE: f64 = 0.25;
-/// Share of them that one module or call makes.
-const MIN_SHARE_OF_ONE_PLACE: f64 = 0.8;
-/// Allocations while such results are let go of, as a share of their number: blocks of a graph are freed
-/// between the gradients that are computed from them.
+/// Minimum share of their bytes that one module or call allocates.
+const MIN_SHARE_OF_ONE_ORIGIN: f64 = 0.8;
+/// Maximum number of allocations while collected results are freed, per result: blocks of a graph are freed
+/// between the allocations of gradients.
 const MAX_ALLOCATIONS_BETWEEN_FREES: f64 = 0.25;
 /// Lines that are named.
 const MAX_LINES: usize = 3;
@@ -81,7 +82,7 @@ enum MadeOf {
     Setup,
     /// A line that every step runs.
     UsualLine,
-    /// Results that pile up until the peak, and are then freed together or never.
+    /// Results that are kept until the peak, and are then freed together or never.
     Collected { line: NamedSite, results: u64 },
     /// A line that only these steps run.
     OwnLine,
@@ -100,12 +101,13 @@ pub(super) fn measure(model: &RunModel<'_>, retained: &[u64]) -> Option<SpikeFac
     let site = difference.lines.iter().find_map(|line| line.line.frame);
     let lasts = duration(model, &spike);
     let evaluation = evaluation::measure(model, spike.peak.position, Bytes(spike.extra.0 / 2));
-    let mut largest_first = difference.lines.iter().filter(|_| evaluation.is_none());
     let made_of = if is_copy(model, &spike, site) {
         MadeOf::CopyOfModel
     } else if spike.steps.is_empty() {
         MadeOf::Setup
-    } else if let Some(results) = largest_first.find_map(|line| collected(model, &spike, line)) {
+    } else if evaluation.is_none()
+        && let Some(results) = difference.lines.iter().find_map(|line| collected(model, &spike, line))
+    {
         results
     } else if difference.is_usual_line {
         MadeOf::UsualLine
@@ -304,14 +306,15 @@ fn collected(model: &RunModel<'_>, spike: &Spike, line: &SiteBytes) -> Option<Ma
     let freed = || kept.iter().map(|of| of.free_event().unwrap_or(history.len()));
     let (first, last) = (freed().min()?, freed().max()?);
     let between = history.first_allocated_from(last) - history.first_allocated_from(first);
-    // Results are made in one place; a graph that an exception drops was made by many modules.
-    let mut places: FxHashMap<_, Bytes> = FxHashMap::default();
+    // Results have one origin; a graph that an exception drops was made by many modules.
+    let mut origins: FxHashMap<_, Bytes> = FxHashMap::default();
     for of in &kept {
-        *places.entry((of.stack, device.scope_of(of).module)).or_default() += of.size;
+        *origins.entry((of.stack, device.scope_of(of).module)).or_default() += of.size;
     }
-    let held: Bytes = places.values().copied().sum();
-    let is_of_one_place = share(places.into_values().max()?, held) >= MIN_SHARE_OF_ONE_PLACE;
-    let is_collected = is_of_one_place && between as f64 <= MAX_ALLOCATIONS_BETWEEN_FREES * kept.len() as f64;
+    let held: Bytes = origins.values().copied().sum();
+    let is_of_one_origin = share(origins.into_values().max()?, held) >= MIN_SHARE_OF_ONE_ORIGIN;
+    let is_collected =
+        is_of_one_origin && between as f64 <= MAX_ALLOCATIONS_BETWEEN_FREES * kept.len() as f64;
     let largest = kept.into_iter().max_by_key(|of| of.size).filter(|_| is_collected)?;
     let frame = device.caller_of_model(largest.stack).or(line.line.frame);
     Some(MadeOf::Collected { line: NamedSite::new(model, frame), results: line.blocks })
@@ -392,8 +395,8 @@ fn fix(facts: &SpikeFacts) -> String {
         MadeOf::Collected { line, results } => {
             let to_cpu = if facts.is_cpu { "" } else { ", or keep `.cpu()` copies" };
             format!(
-                "{} makes {} that stay until the peak: reduce each before it is kept (argmax, sum, a metric \
-                 that adds up){to_cpu}",
+                "{} makes {} that stay until the peak: reduce each before it is kept (argmax, sum, a running \
+                 metric){to_cpu}",
                 line.or("a line that was not recorded"),
                 counted(*results, "result")
             )

@@ -59,13 +59,13 @@ fn fix_for_cause(message: &Message, cause: MessageCause, reason: Reason) -> &'st
             "end the other process, or choose another GPU with CUDA_VISIBLE_DEVICES"
         }
         MessageCause::Capacity if message.server == Some(InferenceServer::Vllm) => {
-            "lower gpu_memory_utilization, which leaves more for activations and CUDA graphs, or limit the \
-             work at one time: max_num_seqs, max_num_batched_tokens. `oomph explain` finds the value if \
+            "lower gpu_memory_utilization, which leaves more for activations and CUDA graphs, or limit how \
+             much runs at once (max_num_seqs, max_num_batched_tokens). `oomph explain` finds the value if \
              the log goes back to the start of vLLM"
         }
         MessageCause::Capacity if message.server == Some(InferenceServer::Sglang) => {
-            "lower --mem-fraction-static, which leaves more for activations and CUDA graphs, or limit the \
-             work at one time: --max-running-requests, --chunked-prefill-size. `oomph explain` finds the \
+            "lower --mem-fraction-static, which leaves more for activations and CUDA graphs, or limit how \
+             much runs at once (--max-running-requests, --chunked-prefill-size). `oomph explain` finds the \
              value if the log goes back to the start of SGLang"
         }
         MessageCause::Capacity if reason == Reason::NonPytorch => {
@@ -149,7 +149,7 @@ pub(super) fn steps(message: &Message, cause: MessageCause, reason: Reason) -> V
         ],
         _ => &[Next::Record],
     };
-    let next = message.kind.row().next.unwrap_or(for_cause);
+    let next = message.kind.row().next.filter(|_| reason != Reason::Impossible).unwrap_or(for_cause);
     next.iter().map(|&next| command(next, message.backend)).collect()
 }
 

@@ -137,7 +137,7 @@ pub enum MessageKind {
     DirectMl,
     /// MLX.
     Mlx,
-    /// MLX without a buffer that is as large.
+    /// A buffer larger than Metal allows, in MLX.
     MlxBuffer,
 }
 
@@ -331,14 +331,7 @@ pub(super) static KINDS: &[KindRow] = &[
     KindRow { kind: MessageKind::Torch14, name: "torch-1.4", ..ALLOCATOR },
     KindRow { kind: MessageKind::Torch110, name: "torch-1.10", ..ALLOCATOR },
     KindRow { kind: MessageKind::Torch21, name: "torch-2.1", ..ALLOCATOR },
-    KindRow {
-        kind: MessageKind::TorchOverflow,
-        name: "torch-overflow",
-        program: PYTORCH,
-        advice: Some("print the shapes on the line that failed"),
-        unknowns: Some(&[]),
-        ..DEFAULT
-    },
+    KindRow { kind: MessageKind::TorchOverflow, name: "torch-overflow", program: PYTORCH, ..DEFAULT },
     KindRow {
         kind: MessageKind::Mps,
         name: "torch-mps",
@@ -771,8 +764,8 @@ pub(super) static KINDS: &[KindRow] = &[
         words: &["the machine ran low on memory, not the GPU: systemd-oomd killed the program before the \
              kernel had to"],
         advice: Some(
-            "load less data at once, use fewer DataLoader workers, or start it where systemd-oomd does not \
-             watch (systemd-run --user --scope -p ManagedOOMMemoryPressure=auto)",
+            "load less data at once, use fewer DataLoader workers, or exempt it from systemd-oomd \
+             (systemd-run --user --scope -p ManagedOOMPreference=omit)",
         ),
         unknowns: Some(&["which objects filled the memory, and whether it was a leak or a peak"]),
         next: Some(&[Next::Run("oomctl", "what systemd-oomd watches, and its limits"), Next::RecordOnCpu]),
@@ -808,10 +801,7 @@ pub(super) static KINDS: &[KindRow] = &[
         cause: MessageCause::HostMemory,
         patterns: &[(
             Backend::Host,
-            concat!(
-                r"java\.lang\.OutOfMemoryError:(?:Javaheapspace|GCoverheadlimitexceeded|",
-                r"Requestedarraysizeexceeds|unabletocreate|Directbuffermemory|Metaspace)"
-            ),
+            r"java\.lang\.OutOfMemoryError:(?:Javaheapspace|GCoverheadlimitexceeded|Directbuffermemory)",
         )],
         bare: Bare::Always,
         words: &["Java ran out of memory: its own limit, not the GPU's"],
@@ -925,8 +915,7 @@ pub(super) static KINDS: &[KindRow] = &[
              the process has too many maps (vm.max_map_count, 65,530 by default)",
         ],
         advice: Some(
-            "keep fewer tensors that workers sent (`.clone()` what you keep), use \
-             torch.multiprocessing.set_sharing_strategy('file_descriptor'), or raise the limit (sysctl \
+            "keep fewer tensors that workers sent (`.clone()` what you keep), or raise the limit (sysctl \
              vm.max_map_count=1048576)",
         ),
         unknowns: Some(&["how many maps the process had"]),
@@ -1050,7 +1039,7 @@ pub(super) static KINDS: &[KindRow] = &[
         patterns: &[
             (
                 Backend::Host,
-                // Releases that do not print the reason have no other.
+                // In releases that do not print a reason, this is the usual one.
                 concat!(
                     r"unabletoopensharedmemoryobject<?[\w/.-]{0,80}>?(?:in[\w-]{1,40}mode)?",
                     r"(?::Toomanyopenfiles)?"
@@ -1217,9 +1206,9 @@ pub(super) static KINDS: &[KindRow] = &[
             "a smaller batch per chip, a model that is sharded over more chips, or less kept for the \
              backward pass (jax.checkpoint)",
         ),
-        unknowns: Some(&["which arrays it is: XLA lists the largest below the message"]),
+        unknowns: Some(&["which arrays these are: XLA lists the largest below the message"]),
         next: Some(&[Next::Run(
-            "python -c 'import jax; jax.profiler.save_device_memory_profile(\"memory.prof\")'",
+            "jax.profiler.save_device_memory_profile(\"memory.prof\")",
             "in the program, before it fails: what the device holds",
         )]),
         ..DEFAULT
@@ -1237,7 +1226,7 @@ pub(super) static KINDS: &[KindRow] = &[
             ),
         )],
         words: &[
-            "not the TPU's main memory: a kernel wants more on-chip memory than the chip has[: {used} of \
+            "not the TPU's main memory: a kernel needs more on-chip memory than its limit allows[: {used} of \
              {total}]",
         ],
         advice: Some(
@@ -1361,8 +1350,8 @@ pub(super) static KINDS: &[KindRow] = &[
         )],
         words: &["TensorRT-LLM could not allocate GPU memory: it manages memory itself, not through PyTorch"],
         advice: Some(
-            "lower free_gpu_memory_fraction (kv_cache_free_gpu_mem_fraction before), build the engine with a \
-             smaller max_batch_size or max_seq_len, or end the other processes on the GPU",
+            "lower free_gpu_memory_fraction (kv_cache_free_gpu_mem_fraction in Triton's config.pbtxt), build \
+             the engine with a smaller max_batch_size or max_seq_len, or end the other processes on the GPU",
         ),
         unknowns: Some(&["how full the GPU was, and which other processes used it"]),
         next: Some(&[Next::ListProcesses]),
@@ -1519,7 +1508,7 @@ pub(super) static KINDS: &[KindRow] = &[
              PyTorch",
         ],
         advice: Some(
-            "cupy.get_default_memory_pool().free_all_blocks() gives back what its pool keeps; \
+            "cupy.get_default_memory_pool().free_all_blocks() releases the unused memory of its pool; \
              cupy.cuda.set_allocator can give it PyTorch's allocator where both use the GPU",
         ),
         unknowns: Some(&["how full the GPU was, and which other processes used it"]),
@@ -1539,7 +1528,7 @@ pub(super) static KINDS: &[KindRow] = &[
              through PyTorch"],
         advice: Some(
             "a smaller batch or model. On a GPU, arena_extend_strategy=kSameAsRequested keeps its arena from \
-             doubling, and enable_cpu_mem_arena=False shrinks the one on the CPU",
+             doubling, and enable_cpu_mem_arena=False turns off the one on the CPU",
         ),
         unknowns: Some(&["whether it was memory of the GPU or of the machine, and how full that was"]),
         next: Some(&[Next::ListProcesses, Next::Run("free -g", "what the machine has")]),
@@ -1582,7 +1571,8 @@ pub(super) static KINDS: &[KindRow] = &[
              memory itself, not through PyTorch",
         ],
         advice: Some(
-            "a smaller batch; FLAGS_allocator_strategy=auto_growth if it shares the GPU with other programs",
+            "a smaller batch; paddle.device.cuda.empty_cache() releases unused memory to other programs on \
+             the GPU",
         ),
         unknowns: Some(&["how full the GPU was, and which other processes used it"]),
         next: Some(&[Next::ListProcesses]),
@@ -1692,7 +1682,10 @@ pub(super) static KINDS: &[KindRow] = &[
              quantized KV cache",
         ),
         unknowns: Some(&[]),
-        next: Some(&[Next::Run("sysctl iogpu.wired_limit_mb", "how much memory the GPU may keep")]),
+        next: Some(&[Next::Run(
+            "python -c 'import mlx.core as mx; print(mx.metal.device_info())'",
+            "the largest buffer (max_buffer_length)",
+        )]),
         ..DEFAULT
     },
 ];

@@ -138,17 +138,20 @@ fn pid(prefix: &str) -> Option<u64> {
     rest[..end].parse().ok()
 }
 
-/// Removes terminal control sequences, also where JSON has escaped them, and HTML's escapes.
+/// Removes terminal control sequences and HTML's escapes.
 fn without_escapes(line: &str) -> Cow<'_, str> {
-    if line.contains('&') && line.contains(';') {
-        let plain =
-            [("&nbsp;", " "), ("&gt;", ">"), ("&lt;", "<"), ("&quot;", "\""), ("&#39;", "'"), ("&amp;", "&")]
-                .iter()
-                .fold(line.to_owned(), |text, (escape, letter)| text.replace(escape, letter));
-        if plain != line {
-            return Cow::Owned(without_escapes(&plain).into_owned());
-        }
+    // The first one first: text that was escaped twice is read as well.
+    const HTML: [(&str, &str); 6] =
+        [("&amp;", "&"), ("&nbsp;", " "), ("&gt;", ">"), ("&lt;", "<"), ("&quot;", "\""), ("&#39;", "'")];
+    if !line.contains('&') || !HTML.iter().any(|(escape, _)| line.contains(escape)) {
+        return without_control_sequences(line);
     }
+    let plain = HTML.iter().fold(line.to_owned(), |text, (escape, letter)| text.replace(escape, letter));
+    Cow::Owned(without_control_sequences(&plain).into_owned())
+}
+
+/// Removes terminal control sequences, also where JSON has escaped them.
+fn without_control_sequences(line: &str) -> Cow<'_, str> {
     static ESCAPES: LazyLock<Regex> = LazyLock::new(|| {
         pattern(r"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033)(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]{0,200}\x07|[@-Z])")
     });

@@ -65,7 +65,10 @@ impl Numbers {
     pub(super) fn set(&mut self, name: &str, text: &str) -> bool {
         let bytes = || known_size(text);
         let in_unit = |unit: &str| known_size(&format!("{}{unit}", text.replace(',', "")));
-        let of_xla = || known_size(&format!("{}iB", text.trim_end_matches('B')));
+        let of_xla = || match text.strip_suffix('B') {
+            Some(bytes) => known_size(&format!("{bytes}bytes")),
+            None => known_size(&format!("{text}iB")),
+        };
         let plain = || text.replace(',', "").parse::<u64>().ok();
         match name {
             // However large: that it is impossible is what the message says.

@@ -107,8 +107,8 @@ fn summary(message: &Message, reason: Reason) -> String {
         }
         Reason::Limit => limit(message),
         Reason::FreeWasEnough if message.backend == Backend::Mps => format!(
-            "Metal refused {requested}, although {} is far from the limit of {}: on a virtual machine \
-             without a GPU of its own, for example",
+            "Metal refused {requested}, although only {} of the limit of {} was in use, as happens on \
+             virtual machines without their own GPU",
             written(numbers.allocated.unwrap_or_default() + numbers.other_allocations.unwrap_or_default()),
             written_or(numbers.limit, "MPS")
         ),

@@ -258,7 +258,7 @@ impl MessageReader {
         let digits = text[..end].bytes().rev().take_while(u8::is_ascii_digit).count();
         let first = self.starts.partition_point(|start| start.at <= end - digits);
         let begins = self.starts.get(first).map(|start| start.at).filter(|&begins| begins < end)?;
-        let line_end = self.starts.get(first + 1).map_or(text.len(), |next| next.at);
+        let line_end = self.starts.get(first + 1).map_or(text.len(), |next| next.at.min(text.len()));
         let mut after = text[end..line_end.max(end)].chars();
         let is_sentence = after.next().is_none_or(|letter| ".,;)\\\"'".contains(letter))
             && !after.next().is_some_and(|letter| letter.is_ascii_digit());

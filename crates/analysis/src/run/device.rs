@@ -83,7 +83,10 @@ pub fn recorded_devices<'a>(snapshot: &'a Snapshot, recording: &'a Recording) ->
             let labels = LabelledBlocks::new(&history, &order, recording);
             let holders = Holders::new(&history, &order, recording, snapshot.kind);
             let earlier_peak = recording.earlier_peak(&history).map(|bytes| {
-                format!("PyTorch counted a peak of {bytes} allocated, before the history begins: it is not shown here")
+                format!(
+                    "PyTorch counted a peak of {bytes} allocated before the history begins; this \
+                     report does not include it"
+                )
             });
             Device {
                 snapshot,

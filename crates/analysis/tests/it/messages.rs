@@ -463,8 +463,19 @@ fn a_number_ends_where_the_next_line_has_its_own() {
         let found = messages(format!("{arena} 25690112{after}").as_bytes());
         assert_eq!(found[0].numbers.requested, Some(Bytes(25_690_112)), "{after}");
     }
+    // However long that line is.
+    let long = format!("{arena} 25690112\n7{}", "x".repeat(20_000));
+    assert_eq!(messages(long.as_bytes())[0].numbers.requested, Some(Bytes(25_690_112)));
     let wrapped = messages(format!("{arena} 25690\n112\n").as_bytes());
     assert_eq!(wrapped[0].numbers.requested, Some(Bytes(25_690_112)));
+}
+
+#[test]
+fn escapes_of_escapes_are_read_once() {
+    let nested =
+        format!("&{}gt; CUDA out of memory. Tried to allocate 2.00&nbsp;GiB", "amp;".repeat(300_000));
+    let found = messages(nested.as_bytes());
+    assert_eq!(found[0].numbers.requested, Some(Bytes(2 << 30)));
 }
 
 #[test]

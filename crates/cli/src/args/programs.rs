@@ -21,7 +21,7 @@ impl InterpreterArgs {
         self.python.clone().unwrap_or_else(|| python(host))
     }
 
-    /// The program of this name that is installed next to the interpreter, such as `torchrun`, if that was named.
+    /// The program of this name next to the interpreter, such as `torchrun`, if that was named.
     fn neighbor(&self, program: &OsString) -> Option<PathBuf> {
         let is_bare = Path::new(program).components().count() == 1;
         let path = self.python.as_ref().filter(|_| is_bare)?.parent()?.join(program);

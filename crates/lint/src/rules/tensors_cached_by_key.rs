@@ -54,8 +54,8 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                 });
                 let Some((node, kept)) = node else { continue };
                 // These have few values.
-                let has_few = ["device", "dtype", "layer", "rank", "name", "stage", "level"];
-                if has_few.iter().any(|word| key.contains(word)) {
+                const FEW: &[&str] = &["device", "dtype", "layer", "rank", "name", "stage", "level"];
+                if key.split('_').any(|word| FEW.contains(&word)) {
                     continue;
                 }
                 if is_own && is_argument && facts.node(node).on_device && checked.makes_list(facts.id, name) {

@@ -198,11 +198,16 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
             | "requires_grad_" => model.clone(),
             "parameters" | "named_parameters" => AbstractValue::Parameters,
             // That of a copy is not the live weights.
-            "state_dict" => match self.file.text(base.range) {
-                of if !of.contains("deepcopy(") => AbstractValue::StateDict,
-                of if of.contains(".cpu()") => AbstractValue::Unknown,
-                _ => AbstractValue::StateCopy,
-            },
+            "state_dict" => {
+                let of = self.file.text(base.range);
+                if !of.contains("deepcopy(") {
+                    AbstractValue::StateDict
+                } else if of.contains(".cpu()") {
+                    AbstractValue::Unknown
+                } else {
+                    AbstractValue::StateCopy
+                }
+            }
             "forward" | "__call__" => self.forward(expr, base, all),
             // Hugging Face's `generate` runs without gradients.
             "generate" => {

@@ -4,7 +4,7 @@ use super::findings_text::headline;
 use super::text::{bar, change_line};
 use crate::terminal::{Style, Terminal};
 use crate::words::{paragraph, signed};
-use analysis::words::{counted, printable};
+use analysis::words::{counted, numbered, printable};
 use analysis::{DeviceSummary, RankFinding, Skew, rank_findings};
 use std::io::Write;
 
@@ -17,7 +17,7 @@ pub(crate) fn print(ranks: &[DeviceSummary], terminal: &mut Terminal) -> anyhow:
         return Ok(writeln!(terminal.out(), "nothing was allocated and no event was recorded")?);
     };
     let highest = &ranks[skew.highest];
-    let noun = if skew.doubt(ranks).is_some() { "file" } else { "rank" };
+    let noun = if skew.is_of_ranks(ranks) { "rank" } else { "file" };
     let title = terminal.paint(Style::Bold, &counted(ranks.len() as u64, noun));
     let verdict = skew.words(ranks);
     writeln!(terminal.out(), "{title} · {verdict}\n")?;
@@ -104,26 +104,9 @@ fn findings(ranks: &[DeviceSummary], noun: &str, terminal: &mut Terminal) -> any
         let site =
             remark.site.as_ref().map(|site| format!("{}  {} · ", site.short(), printable(&site.function)));
         let having =
-            if having.len() == ranks.len() { format!("every {noun}") } else { listed(noun, &having) };
+            if having.len() == ranks.len() { format!("every {noun}") } else { numbered(noun, &having) };
         writeln!(terminal.out(), "   {}{preposition} {having}", site.unwrap_or_default())?;
         paragraph("   ", "        ", &format!("fix: {}", remark.fix), Some(Style::Green), terminal)?;
     }
     Ok(())
-}
-
-/// `rank 3`, `ranks 0 to 3, 7`
-fn listed(noun: &str, ranks: &[usize]) -> String {
-    let mut parts: Vec<(usize, usize)> = Vec::new();
-    for &rank in ranks {
-        match parts.last_mut() {
-            Some(part) if part.1 + 1 == rank => part.1 = rank,
-            _ => parts.push((rank, rank)),
-        }
-    }
-    let words: Vec<String> = parts
-        .iter()
-        .map(|&(first, last)| if first == last { first.to_string() } else { format!("{first} to {last}") })
-        .collect();
-    let is_one = parts.len() == 1 && parts[0].0 == parts[0].1;
-    format!("{noun}{} {}", if is_one { "" } else { "s" }, words.join(", "))
 }
