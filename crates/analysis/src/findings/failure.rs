@@ -27,9 +27,6 @@ pub(crate) struct OomFailure {
     /// The line that made the request.
     pub(crate) line: Option<FrameId>,
     pub(crate) projection: Option<Projection>,
-    /// What is allocated later, if that is more than there is: a prediction goes on as if the request had
-    /// fit.
-    pub(crate) later: Option<Bytes>,
     /// What the driver said, if a recorder queried it.
     pub(crate) shortage: Option<Shortage>,
     /// What would have been reserved for the request.
@@ -64,14 +61,10 @@ impl OomFailure {
             line,
             shortage: model.device.recording.shortage.clone().filter(|said| said.device == history.device),
             projection: None,
-            later: None,
             segment: segment_size(record.size),
             reserved_before: most_reserved(model, history, event),
         };
         failure.projection = project(model, &failure).filter(|step| step.needed > failure.usable());
-        let peaks = model.step_peaks.main.iter().map(|step| step.peak);
-        let later = peaks.filter(|peak| peak.position > event).map(|peak| peak.bytes).max();
-        failure.later = later.filter(|&bytes| bytes > failure.usable_at_most());
         Some(failure)
     }
 
@@ -135,11 +128,7 @@ impl OomFailure {
         let fits = room >= self.requested
             && share(room, self.usable()) >= MIN_ROOM_SHARE
             && self.largest_that_fits() < self.requested;
-        if fits && self.projection.is_none() && self.later.is_none() {
-            OomCause::Fragmentation
-        } else {
-            OomCause::Capacity
-        }
+        if fits && self.projection.is_none() { OomCause::Fragmentation } else { OomCause::Capacity }
     }
 
     /// Free memory of private pools, if the request would have fitted into it.

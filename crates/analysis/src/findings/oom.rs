@@ -298,17 +298,8 @@ fn details(facts: &OomFacts) -> Vec<String> {
             facts.state_to_come
         ));
     }
-    match (&failure.later, &failure.projection) {
-        // What was measured says more than what was projected.
-        (Some(later), _) => details.push(format!(
-            "with enough memory, the program would continue and allocate up to {later}, {} more than \
-             available",
-            later.saturating_sub(failure.usable_at_most())
-        )),
-        (None, Some(projection)) if failure.is_limit_known() => {
-            details.push(projected(projection, failure));
-        }
-        _ => {}
+    if let Some(projection) = failure.projection.as_ref().filter(|_| failure.is_limit_known()) {
+        details.push(projected(projection, failure));
     }
     if leaked.0 > failure.active.0 / 10 {
         details.push(format!("{leaked} of it had accumulated step by step: see the leak"));

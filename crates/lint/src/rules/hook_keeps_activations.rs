@@ -163,20 +163,22 @@ fn in_function(checked: &Checked<'_, '_, '_>, id: FunctionId, found: &mut Vec<Di
 /// a class, the module itself.
 fn is_about(checked: &Checked<'_, '_, '_>, hook: FunctionId, kept: &Expr<'_>) -> bool {
     let text = checked.file.text(kept.range);
-    let parameters = checked.file.functions[hook.0].function.map_or(&[][..], |function| &function.parameters);
-    let module = parameters.iter().map(|parameter| parameter.name).find(|name| *name != "self");
-    let is_of_module = module.is_some_and(|module| {
+    let is_of_module = module_of(checked, hook).is_some_and(|module| {
         text.strip_prefix(module).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     });
     is_of_module || [".shape", ".size(", "id(", "type(", "__class__"].iter().any(|part| text.contains(part))
 }
 
+/// Returns the name of a hook's first argument, the module.
+fn module_of<'a>(checked: &Checked<'_, '_, 'a>, hook: FunctionId) -> Option<&'a str> {
+    let function = checked.file.functions[hook.0].function?;
+    function.parameters.iter().map(|parameter| parameter.name).find(|name| *name != "self")
+}
+
 /// Matches `acts[module] = o` in `def hook(module, i, o)`: one entry for each module.
 fn is_by_module(checked: &Checked<'_, '_, '_>, hook: FunctionId, kept: SourceRange) -> bool {
-    let parameters = checked.file.functions[hook.0].function.map_or(&[][..], |function| &function.parameters);
-    let module = parameters.iter().map(|parameter| parameter.name).find(|name| *name != "self");
     let text: String = checked.file.text(kept).split_whitespace().collect();
-    module.is_some_and(|module| text.contains(&format!("[{module}]=")))
+    module_of(checked, hook).is_some_and(|module| text.contains(&format!("[{module}]=")))
 }
 
 /// Checks `lambda m, i, o: acts.append(o)`.

@@ -216,12 +216,15 @@ impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
         AbstractValue::Tensor(made)
     }
 
+    /// Returns what a variable was last assigned, as written.
+    pub(super) fn last_assigned(&self, name: &str) -> Option<&'a str> {
+        let (_, at) = self.facts.emptied.iter().rev().find(|(bound, _)| *bound == name)?;
+        self.file.text(*at).split_once('=').map(|(_, value)| value.trim())
+    }
+
     /// Returns whether a variable was last assigned a number of Python: `int(scores.argmax())`.
     fn is_number(&self, name: &str) -> bool {
-        let last = self.facts.emptied.iter().rev().find(|(bound, _)| *bound == name);
-        let value =
-            last.and_then(|(_, at)| self.file.text(*at).split_once('=')).map(|(_, value)| value.trim());
-        value.is_some_and(|value| {
+        self.last_assigned(name).is_some_and(|value| {
             value.starts_with("int(") || value.starts_with("len(") || value.ends_with(".item()")
         })
     }

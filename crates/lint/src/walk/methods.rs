@@ -290,9 +290,7 @@ impl<'a> FunctionWalk<'_, '_, 'a> {
             "List", "Queue", "Deque", "Buffer", "Dict", "Set", "Stack", "Cache", "History", "Memory",
             "Replay",
         ];
-        let last = self.facts.emptied.iter().rev().find(|(name, _)| *name == key);
-        let made = last.and_then(|(_, at)| self.file.text(*at).split_once('=')).map(|(_, made)| made.trim());
-        let class = made.and_then(|made| made.split_once('(')).map(|(callee, _)| callee);
+        let class = self.last_assigned(key).and_then(|made| made.split_once('(')).map(|(callee, _)| callee);
         let class = class.and_then(|callee| callee.rsplit('.').next());
         matches!(value, AbstractValue::Unknown)
             && class.is_some_and(|class| {
